@@ -1,0 +1,68 @@
+"""Which model file, where from, and how its family speaks: catalogue, template, dialect, parser, ChatModel.
+
+Knows templates, tool syntax and messages; does not know how a tool runs.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .chat import ChatModel
+    from .completion import accumulate
+    from .dialect import DIALECTS, Dialect
+    from .errors import ModelError
+    from .model import Model
+    from .parser import OutputParser, ParsedOutput, parse_output
+    from .request import Request
+    from .resolve import ResolvedModel, resolve_model
+    from .schema import schema_report
+    from .scripted import ScriptedModel
+    from .template import Prompt, render_prompt
+    from .tool_grammar import tool_grammar
+
+_HOME = {
+    "ChatModel": "chat",
+    "DIALECTS": "dialect",
+    "Dialect": "dialect",
+    "Model": "model",
+    "ModelError": "errors",
+    "OutputParser": "parser",
+    "ParsedOutput": "parser",
+    "Prompt": "template",
+    "Request": "request",
+    "ResolvedModel": "resolve",
+    "ScriptedModel": "scripted",
+    "accumulate": "completion",
+    "parse_output": "parser",
+    "render_prompt": "template",
+    "resolve_model": "resolve",
+    "schema_report": "schema",
+    "tool_grammar": "tool_grammar",
+}
+__all__ = [
+    "DIALECTS",
+    "ChatModel",
+    "Dialect",
+    "Model",
+    "ModelError",
+    "OutputParser",
+    "ParsedOutput",
+    "Prompt",
+    "Request",
+    "ResolvedModel",
+    "ScriptedModel",
+    "accumulate",
+    "parse_output",
+    "render_prompt",
+    "resolve_model",
+    "schema_report",
+    "tool_grammar",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f".{_HOME[name]}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,100 @@
+"""How a model family writes thoughts and calls into text: data, not branches.
+
+This module does not know how to parse or render; `parser` and `tool_grammar` read these settings.
+Where a setting comes from stands beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import RequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """The marks around one or more call objects.
+
+    Args:
+        open: text (often one special token) that opens the block.
+        close: text that closes it.
+        many: whether several objects, one a line, stand in one block.
+        whole_answer: the block counts only at the start of the answer and only for a tool that was offered:
+            for marks that ordinary answers use too (a code fence).
+    """
+
+    open: str
+    close: str
+    many: bool = False
+    whole_answer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One family's syntax.
+
+    Args:
+        name: short name, as given to `parse_output(dialect=…)`.
+        think: opening and closing tag of a thinking block, or None where the family does not think.
+        wrappers: ways to write calls; the first is the native one, which the template shows.
+        text_never_starts_with: characters with which plain text may not begin while calls are possible, because
+            the family would begin a call in a wrapper of its own invention with them.
+    """
+
+    name: str
+    think: tuple[str, str] | None
+    wrappers: tuple[Wrapper, ...]
+    text_never_starts_with: str = ""
+
+    @property
+    def native(self) -> Wrapper:
+        """The wrapper that the family's template shows to the model."""
+        return self.wrappers[0]
+
+
+_TOOL_CALL = Wrapper("<tool_call>", "</tool_call>")
+
+DIALECTS: dict[str, Dialect] = {
+    # Qwen/Qwen3-1.7B, chat template in tokenizer_config.json.
+    "qwen3": Dialect("qwen3", ("<think>", "</think>"), (_TOOL_CALL,)),
+    # Qwen/Qwen2.5-*-Instruct, chat template; the Hermes 2 Pro format.
+    "qwen2.5": Dialect("qwen2.5", None, (_TOOL_CALL,)),
+    # The template shows <tool_call>, the coder models answer with these two instead (measured, greedy, 0.5b and 1.5b):
+    # <tools> for several calls, a fence for one.
+    "qwen2.5-coder": Dialect(
+        "qwen2.5-coder",
+        None,
+        (
+            _TOOL_CALL,
+            Wrapper("<tools>", "</tools>", many=True),
+            Wrapper("```json", "```", whole_answer=True),
+        ),
+        text_never_starts_with="<`{[",
+    ),
+}
+
+
+def get_dialect(name: str) -> Dialect:
+    """Return the dialect called `name`.
+
+    Raises:
+        RequestError: no such dialect; the message lists the names.
+    """
+    try:
+        return DIALECTS[name]
+    except KeyError:
+        raise RequestError(f"unknown dialect {name!r}; known: {', '.join(DIALECTS)}") from None
+
+
+def detect_dialect(template: str, model_name: str = "") -> Dialect | None:
+    """Choose the dialect of a chat template; None when the template has no place for tools.
+
+    Args:
+        template: Jinja source of the chat template.
+        model_name: `general.name` or file name; the coder models share Qwen2.5's template but not its habits.
+    """
+    if "<tool_call>" not in template or "tools" not in template:
+        return None
+    if "<think>" in template or "</think>" in template:
+        return DIALECTS["qwen3"]
+    return DIALECTS["qwen2.5-coder" if "coder" in model_name.lower() else "qwen2.5"]
