@@ -1,0 +1,164 @@
+"""Every sentence that the loop says to a model, in English and Chinese. It knows no model and runs nothing.
+
+The system prompt is four short rules at most, because small models follow short ones. Which tools depend on
+which is derived from the tools' own `needs`; no rule holds the answer to any question.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from laploop.tools import Tool
+
+Language = Literal["en", "zh"]
+
+_CJK = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]")
+_KANA_OR_HANGUL = re.compile(r"[\u3040-\u30ff\uac00-\ud7af]")
+_LATIN = re.compile(r"[A-Za-z]")
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """One language's sentences. Fields with names in braces are filled by str.format."""
+
+    opening: str
+    rule_tools: str
+    rule_needs: str
+    needs_joiner: str
+    rule_results: str
+    rule_direct: str
+    repeated_call: str
+    masked_call: str
+    unknown_tool: str
+    did_you_mean: str
+    no_tools: str
+    not_allowed: str
+    give_answer_now: str
+    invalid_call: str
+    give_answer: str
+    final_answer: str
+    cut_calls: str
+    cancelled_call: str
+    no_final_answer: str
+
+
+EN = Texts(
+    opening="You are an assistant that can call tools.",
+    rule_tools=(
+        "For current facts, files and calculations, first call the tool that fits; never make a value up. "
+        "Things that do not depend on each other are called together, in one reply."
+    ),
+    rule_needs=(
+        "If the user gives no {parameter} for {tool}, first call {source}, "
+        "then {tool} with the {parameter} from its result."
+    ),
+    needs_joiner=" ",
+    rule_results=(
+        "After the results: answer briefly in the user's language and state the values from the results."
+    ),
+    rule_direct="If no tool is needed, answer directly.",
+    repeated_call=(
+        "Not run: {name} was already called with these arguments, and its result is above. "
+        "Do not call it again. Answer the user from the results you have."
+    ),
+    masked_call="Not run: {name} may not be called in this reply. {allowed}",
+    unknown_tool='Not run: there is no tool "{name}". {near}The tools are: {names}.',
+    did_you_mean="Did you mean {name}? ",
+    no_tools='Not run: there is no tool "{name}", and no other tool either. Answer directly.',
+    not_allowed="These may: {names}.",
+    give_answer_now="Give the answer in words.",
+    invalid_call="Your tool call could not be read: {error}. Write the call again as valid JSON.",
+    give_answer="Your reply held no text. Give the user your answer now.",
+    final_answer=(
+        "No more tool calls. Give the final answer now, from the results above; "
+        "say plainly if something is missing."
+    ),
+    cut_calls="[This reply was cut off at the token limit. Its tool calls were not run.]",
+    cancelled_call="Not finished: the user stopped the run before {name} returned.",
+    no_final_answer="There is no final answer. This is what the tools returned:",
+)
+
+ZH = Texts(
+    opening="你是可以调用工具的助手。",
+    rule_tools=(
+        "遇到实时信息、文件内容或计算，先调用合适的工具，绝不自己编数值；"
+        "互不依赖的调用放在同一次回复里一起发出。"
+    ),
+    rule_needs=(
+        "用户没有给出 {tool} 的 {parameter} 时，先调用 {source}，再用其结果中的 {parameter} 调用 {tool}。"
+    ),
+    needs_joiner="",
+    rule_results="拿到结果以后，用用户的语言简短回答，并写出结果中的具体数值。",
+    rule_direct="不需要工具的问题，直接回答。",
+    repeated_call=(
+        "未执行：已经用同样的参数调用过 {name}，结果就在上面。不要再调用它，请根据已有的结果回答用户。"
+    ),
+    masked_call="未执行：这一次回复不能调用 {name}。{allowed}",
+    unknown_tool="未执行：没有名为“{name}”的工具。{near}可用的工具：{names}。",
+    did_you_mean="是否想用 {name}？",
+    no_tools="未执行：没有名为“{name}”的工具，也没有其他工具。请直接回答。",
+    not_allowed="可以调用：{names}。",
+    give_answer_now="请直接用文字回答。",
+    invalid_call="无法读取你的工具调用：{error}。请用合法的 JSON 重新写出这次调用。",
+    give_answer="你的回复里没有内容。请现在就给出回答。",
+    final_answer="不要再调用工具。请根据上面的结果给出最终回答；如果缺少什么，请直接说明。",
+    cut_calls="[这条回复因达到长度上限而中断，其中的工具调用没有执行。]",
+    cancelled_call="未完成：{name} 返回之前，用户停止了运行。",
+    no_final_answer="没有得到最终回答。各工具返回的内容如下：",
+)
+
+
+def texts_for(language: Language) -> Texts:
+    """The sentences of one language."""
+    return ZH if language == "zh" else EN
+
+
+def language_of(text: str) -> Language:
+    """ "zh" where at least a fifth of the letters are Chinese and none is Japanese or Korean, else "en"."""
+    n_cjk, n_latin = len(_CJK.findall(text)), len(_LATIN.findall(text))
+    if _KANA_OR_HANGUL.search(text) or n_cjk == 0:
+        return "en"
+    return "zh" if n_cjk >= 0.2 * (n_cjk + n_latin) else "en"
+
+
+def language_of_messages(messages: Iterable[Mapping[str, Any]]) -> Language:
+    """The language of the first user message: it stays the same while a session grows, and so does the
+    prompt.
+    """
+    for message in messages:
+        if message.get("role") == "user":
+            return language_of(text_of(message))
+    return "en"
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """A message's content as text: a string, or the text parts of a list of parts."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return "".join(part.get("text") or "" for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""
+
+
+def system_prompt(tools: Sequence[Tool], language: Language) -> str | None:
+    """The numbered rules for these tools; None where there are no tools (there is nothing to say then)."""
+    if not tools:
+        return None
+    words = texts_for(language)
+    rules = [words.rule_tools, needs_rule(tools, words), words.rule_results, words.rule_direct]
+    numbered = (f"{n}. {rule}" for n, rule in enumerate((r for r in rules if r), 1))
+    return "\n".join([words.opening, *numbered])
+
+
+def needs_rule(tools: Sequence[Tool], words: Texts) -> str:
+    """One sentence per parameter whose value comes from another tool that is present; "" if there is none."""
+    names = {t.name for t in tools}
+    sentences = (
+        words.rule_needs.format(tool=t.name, parameter=parameter, source=source)
+        for t in tools
+        for parameter, source in t.needs.items()
+        if source in names
+    )
+    return words.needs_joiner.join(sentences)
