@@ -1,7 +1,7 @@
-"""Which model scripts/run uses when none is named: the default, or a smaller one where the default is out of reach.
+"""Which model scripts/run uses when none is named: the default, or a smaller one where that is out of reach.
 
-`laploop` itself never replaces a model; this module is called by scripts/run (and prints what it chose), which
-hands the choice on as LAPLOOP_MODEL. Nothing is remembered: the default is tried again at every call, quickly.
+`laploop` itself never replaces a model; scripts/run calls this module, which prints its choice, and hands it
+on as LAPLOOP_MODEL. Nothing is remembered: the default is tried again at every call, quickly.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from laploop.models.progress import ProgressFunction
 
 FALLBACK = "qwen2.5-coder-1.5b"
-"""The smallest model of the catalogue that answers the sample tasks and also travels inside published packages."""
+"""The smallest model that answers the sample tasks and also travels inside published packages."""
 PROBE_S = 3.0
 
 
@@ -54,7 +54,6 @@ def choose(*, offline: bool = False, progress: ProgressFunction | None = None) -
         ModelError: neither model is on disk or can be fetched.
     """
     from huggingface_hub import constants
-
     from laploop.models import resolve_model
     from laploop.models.catalogue import Catalogue
     from laploop.models.errors import ModelNotFoundError, ModelUnavailableError
@@ -84,7 +83,7 @@ def choose(*, offline: bool = False, progress: ProgressFunction | None = None) -
 
 
 def main(arguments: list[str]) -> int:
-    """Print the model's name on stdout, and a word on stderr if it is not the default; returns the exit code."""
+    """Print the model's name on stdout, a line on stderr if it is not the default; returns the exit code."""
     from laploop.models import ModelError
 
     try:

@@ -78,5 +78,9 @@ def cause(output: str) -> tuple[str, str] | None:
 def failure(output: str, doing: str, log: Path | None) -> str:
     """Compose the one line for a failed step from its output."""
     known = cause(output)
-    text = f"{doing} failed: {known[0]}; {known[1]}" if known else f"{doing} failed"
+    if known:
+        text = f"{doing} failed: {known[0]}; {known[1]}"
+    else:
+        errors = re.findall(r"^\s*(?:error|ERROR|FAILED)\b:?\s*(.+)$", output, re.MULTILINE)
+        text = f"{doing} failed" + (f": {errors[0].strip()[:200]}" if errors else "")
     return f"{text} (full output: {log})" if log else text

@@ -120,7 +120,7 @@ def _run(places: Places, command: list[str], doing: str, descriptor: int) -> Non
     def on_line(line: str) -> None:
         output.append(line)
         if line.startswith(("Collecting ", "Downloading ", "Installing ")):
-            progress.detail = "- " + line[:50]
+            progress.detail = line[:50]
 
     status = process.run(
         command,
@@ -130,7 +130,6 @@ def _run(places: Places, command: list[str], doing: str, descriptor: int) -> Non
         environment=process.clean_environment(),
         keep_open=descriptor,
     )
-    progress.detail = ""
-    progress.close()
+    progress.close(succeeded=status == 0)
     if status != 0:
         raise SetupError(failure("\n".join(output), doing, places.log))

@@ -141,7 +141,7 @@ def _fetch(places: Places, version: str, gpu: str, lock: int) -> bool:
         environment=process.clean_environment({"PIP_EXTRA_INDEX_URL": "", "PIP_NO_INDEX": "0"}),
         keep_open=lock,
     )
-    progress.close()
+    progress.close(succeeded=status == 0)
     if status != 0:
         say(f"no prebuilt wheel fits this machine (see {places.log}): building from source")
         return False
@@ -162,7 +162,7 @@ def _build(places: Places, version: str, gpu: str, lock: int) -> None:
         if step:
             progress.title = f"building llama.cpp for {gpu}: {step[1]}/{step[2]}"
         elif line.startswith(("Downloading ", "Collecting ", "Installing build dependencies")):
-            progress.detail = "- " + line[:40]
+            progress.detail = line[:40]
         if step or "Building wheel" in line:
             progress.detail = ""
 
@@ -178,7 +178,7 @@ def _build(places: Places, version: str, gpu: str, lock: int) -> None:
         environment=process.clean_environment({"CMAKE_ARGS": cmake_arguments(gpu, os.environ)}),
         keep_open=lock,
     )
-    progress.close()
+    progress.close(succeeded=status == 0)
     if status != 0:
         text = places.build_log.read_text(encoding="utf-8", errors="replace")
         raise SetupError(failure(text, "building llama.cpp", places.build_log))
@@ -199,10 +199,10 @@ def _install(places: Places, version: str, gpu: str, lock: int) -> bool:
     for command in steps:
         status = _logged(places, command, progress, lock)
         if status != 0:
-            progress.close()
+            progress.close(succeeded=False)
             raise SetupError(failure(_tail(places), "installing llama-cpp-python", places.log))
     loads = _logged(places, [str(places.python), "-I", "-c", "import llama_cpp"], progress, lock) == 0
-    progress.close()
+    progress.close(succeeded=loads)
     if not loads:
         say(f"the {gpu} wheel of llama-cpp-python does not load on this machine (reason in {places.log})")
     return loads

@@ -49,7 +49,7 @@ class Progress:
         self.detail = ""
         self._terminal = sys.stderr.isatty()
         self._start = self._last = time.monotonic()
-        self._write()
+        self._write("...")
 
     def tick(self) -> None:
         """Show the present state if it is time to."""
@@ -58,16 +58,17 @@ class Progress:
             self._last = now
             self._write()
 
-    def close(self) -> None:
-        """Leave the last state on the screen, with the time it took."""
-        self._write()
+    def close(self, *, succeeded: bool) -> None:
+        """Leave the title on the screen, with the time it took."""
+        self.detail = ""
+        self._write(": done" if succeeded else ": failed")
         if self._terminal:
             sys.stderr.write("\n")
         sys.stderr.flush()
 
-    def _write(self) -> None:
+    def _write(self, state: str = "") -> None:
         minutes, seconds = divmod(int(time.monotonic() - self._start), 60)
-        text = f"laploop: {self.title}{self.detail and ' ' + self.detail} ({minutes}:{seconds:02d})"
+        text = f"laploop: {self.title}{state}{self.detail and ' - ' + self.detail} ({minutes}:{seconds:02d})"
         sys.stderr.write(f"\r\x1b[K{text[:100]}" if self._terminal else text + "\n")
         sys.stderr.flush()
 
