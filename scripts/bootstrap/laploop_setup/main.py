@@ -74,7 +74,7 @@ def run_command(arguments: list[str]) -> int:
     except UsageError as error:
         say(str(error))
         return 2
-    except SetupError as error:
+    except (SetupError, OSError) as error:  # OSError: a full disk, a folder without rights, ...
         say(str(error))
         return 1
     except KeyboardInterrupt:
@@ -152,7 +152,7 @@ def test_command(arguments: list[str]) -> int:
     except UsageError as error:
         say(str(error))
         return 2
-    except SetupError as error:
+    except (SetupError, OSError) as error:  # OSError: a full disk, a folder without rights, ...
         say(str(error))
         return 1
     except KeyboardInterrupt:

@@ -1,0 +1,149 @@
+"""An installed wheel, in an environment of its own: names that others rely on, and a command line that starts light."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+# The names that design.md fixes, because others rely on them.
+RELIED_ON = {
+    "engine": ["Engine", "EngineConfig", "SamplingParams", "Grammar", "EngineError"],
+    "models": [
+        *["ChatModel", "ScriptedModel", "OutputParser", "parse_output", "render_prompt", "tool_grammar"],
+        *["schema_report", "resolve_model", "ModelError"],
+    ],
+    "tools": ["Tool", "tool", "ToolRegistry", "ToolError", "schema_from_function", "parse_arguments"],
+    "agent": ["Agent", "RunResult", "Session", "Trace"],
+}
+HEAVY = [
+    "llama_cpp",
+    "llguidance",
+    "numpy",
+    "rich",
+    "prompt_toolkit",
+    "httpx",
+    "pydantic",
+    "trafilatura",
+    "jinja2",
+]
+HEAVY += ["huggingface_hub", "jsonschema", "feedparser"]
+
+
+@pytest.fixture(scope="session")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a fresh environment: laploop from the wheel, all else from the environment of the tests."""
+    place = tmp_path_factory.mktemp("fresh") / "venv"
+    subprocess.run([sys.executable, "-I", "-m", "venv", "--without-pip", str(place)], check=True)
+    interpreter = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    command = [
+        sys.executable,
+        "-I",
+        "-m",
+        "pip",
+        "--python",
+        str(interpreter),
+        "install",
+        "--no-deps",
+        "--no-index",
+    ]
+    subprocess.run([*command, str(wheel)], check=True, capture_output=True)
+    libraries = run(interpreter, "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    # A folder named in a .pth is searched after the environment's own packages, and .pth files inside it are not
+    # read: an editable laploop in it stays out.
+    Path(libraries, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return interpreter
+
+
+def run(python: Path, code: str) -> str:
+    done = subprocess.run([str(python), "-I", "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("package", ["engine", "models", "tools", "agent", "scripts"])
+def test_every_public_name_of_an_installed_laploop_can_be_imported(python: Path, package: str) -> None:
+    code = f"""
+import importlib, json
+package = importlib.import_module("laploop.{package}")
+names = {RELIED_ON.get(package, [])!r} + list(getattr(package, "__all__", []))
+missing = [name for name in names if not hasattr(package, name)]
+print(json.dumps([package.__file__, missing]))
+"""
+    where, missing = json.loads(run(python, code))
+    assert Path(where).is_relative_to(python.parents[1]), "the wheel's laploop was not the one imported"
+    assert missing == []
+
+
+def test_names_that_others_rely_on_are_declared_public(python: Path) -> None:
+    code = (
+        "import importlib, json\n"
+        + "print(json.dumps({p: importlib.import_module('laploop.' + p).__all__ for p in "
+    )
+    declared = json.loads(run(python, code + f"{list(RELIED_ON)!r}" + "}))"))
+    assert {package: sorted(set(names) - set(declared[package])) for package, names in RELIED_ON.items()} == {
+        package: [] for package in RELIED_ON
+    }
+
+
+def test_every_module_can_be_imported_on_its_own(python: Path) -> None:
+    """A circular import shows only when its module is the first one imported."""
+    code = """
+import json, pathlib, laploop.scripts, subprocess, sys
+root = pathlib.Path(laploop.scripts.__file__).parents[1]
+names = [".".join(("laploop", *path.relative_to(root).with_suffix("").parts)) for path in root.rglob("*.py")]
+names = [name.removesuffix(".__init__") for name in names if not name.endswith("__main__")]
+failed = {}
+for name in sorted(names):
+    # forked, since what one import brings in must not help the next; not a new process each, which takes minutes
+    import os
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            __import__(name)
+        except BaseException as error:
+            os.write(writer, repr(error).encode()[:4000])
+        os._exit(0)
+    os.close(writer)
+    os.waitpid(child, 0)
+    text = os.read(reader, 4000).decode()
+    os.close(reader)
+    if text:
+        failed[name] = text
+print(json.dumps([len(names), failed]))
+"""
+    if not hasattr(os, "fork"):
+        pytest.skip("needs fork; the other systems import the same files")
+    count, failed = json.loads(run(python, code))
+    assert count > 20
+    assert failed == {}
+
+
+def test_help_is_there_without_loading_anything_heavy(python: Path) -> None:
+    code = f"""
+import json, sys
+sys.argv = ["laploop", "--help"]
+from laploop.scripts.cli import main
+try:
+    code = main()
+except SystemExit as leaving:
+    code = leaving.code
+loaded = [name for name in {HEAVY!r} if name in sys.modules]
+print("\\n" + json.dumps([code or 0, loaded]))
+"""
+    *text, last = run(python, code).strip().splitlines()
+    assert json.loads(last) == [0, []]
+    assert any("laploop" in line for line in text)
+
+
+def test_the_command_is_installed(python: Path) -> None:
+    program = python.parent / ("laploop.exe" if os.name == "nt" else "laploop")
+    done = subprocess.run([str(program), "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "0.1.0" in done.stdout
