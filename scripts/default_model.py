@@ -27,7 +27,7 @@ def choose(
     catalogue: Catalogue | None = None,
     store: Store | None = None,
 ) -> tuple[str, str]:
-    """Bring a model to disk and return (its name, the name of the default if that one could not be had or "").
+    """Bring a model to disk; return its name, and the name of the default where that could not be had, else "".
 
     Args:
         fallback: the model to take where the default is out of reach.

@@ -1,4 +1,4 @@
-"""An installed wheel, in an environment of its own: names that others rely on, a command that starts light."""
+"""An installed wheel in an environment of its own: names that others rely on, a command that starts light."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HEAVY += ["huggingface_hub", "jsonschema", "feedparser"]
 
 @pytest.fixture(scope="session")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of a fresh environment: laploop from the wheel, all else from the environment of the tests."""
+    """The Python of a fresh environment: laploop from the wheel, the rest from the tests' environment."""
     place = tmp_path_factory.mktemp("fresh") / "venv"
     subprocess.run([sys.executable, "-I", "-m", "venv", "--without-pip", str(place)], check=True)
     interpreter = place / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -54,8 +54,8 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     subprocess.run([*command, str(wheel)], check=True, capture_output=True)
     libraries = run(interpreter, "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
-    # A folder named in a .pth is searched after the environment's own packages, and .pth files inside it are not
-    # read: an editable laploop in it stays out.
+    # A folder named in a .pth is searched after the environment's own packages, and .pth files inside it are
+    # not read: an editable laploop in it stays out.
     Path(libraries, "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return interpreter
 
@@ -83,7 +83,8 @@ print(json.dumps([package.__file__, missing]))
 def test_names_that_others_rely_on_are_declared_public(python: Path) -> None:
     code = f"""
 import importlib, json
-print(json.dumps({{name: importlib.import_module("laploop." + name).__all__ for name in {list(RELIED_ON)!r}}}))
+names = {list(RELIED_ON)!r}
+print(json.dumps({{name: importlib.import_module("laploop." + name).__all__ for name in names}}))
 """
     declared = json.loads(run(python, code))
     assert {package: sorted(set(names) - set(declared[package])) for package, names in RELIED_ON.items()} == {
