@@ -1,0 +1,73 @@
+"""What the agent can do: `Tool`, `@tool`, schemas from functions, argument checking, a registry, the built-in
+tools.
+
+It imports no other part of laploop. Names are loaded on first use, so that `import laploop.tools` costs
+nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .arguments import ParsedArguments, parse_arguments
+    from .builtin import builtin_tools
+    from .definition import Tool, ToolResult, tool
+    from .errors import ArgumentsError, FileAccessError, RegistryError, SchemaError, ToolError, WebError
+    from .registry import ToolRegistry
+    from .result_text import to_text
+    from .schema import schema_from_function
+    from .web import WebConfig
+
+# No module here may be called `tool`: importing it would set the package's attribute of that name to the
+# module.
+_HOME = {
+    "ArgumentsError": "errors",
+    "FileAccessError": "errors",
+    "ParsedArguments": "arguments",
+    "RegistryError": "errors",
+    "SchemaError": "errors",
+    "Tool": "definition",
+    "ToolError": "errors",
+    "ToolRegistry": "registry",
+    "ToolResult": "definition",
+    "WebConfig": "web",
+    "WebError": "errors",
+    "builtin_tools": "builtin",
+    "parse_arguments": "arguments",
+    "schema_from_function": "schema",
+    "to_text": "result_text",
+    "tool": "definition",
+}
+
+__all__ = [
+    "ArgumentsError",
+    "FileAccessError",
+    "ParsedArguments",
+    "RegistryError",
+    "SchemaError",
+    "Tool",
+    "ToolError",
+    "ToolRegistry",
+    "ToolResult",
+    "WebConfig",
+    "WebError",
+    "builtin_tools",
+    "parse_arguments",
+    "schema_from_function",
+    "to_text",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,239 @@
+"""`Tool`: what an agent can do, as a value; `@tool` makes one from a function. It knows no models and no
+messages.
+
+A tool never raises for what a model or its own function does wrong: `Tool.invoke` turns unknown or missing
+arguments, bad JSON, exceptions and timeouts into a `ToolResult` with `is_error`, whose text the model can
+correct itself from. Authors' mistakes (a bad name, an invalid schema) raise at once, where the tool is made.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, overload
+
+from .arguments import parse_arguments
+from .errors import RegistryError, SchemaError, ToolError
+from .invocation import DeadlineError, error_line, run_to_deadline
+from .result_text import to_text
+from .schema import check_parameters, read_function
+from .signature import Binder, accepts_any_keyword, read_parameters
+
+EFFECTS = frozenset({"read", "network", "write", "irreversible"})
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a call gave.
+
+    Attributes:
+        content: the text for the model.
+        is_error: whether `content` tells of a fault.
+        value: what the function returned, as it was; None for errors.
+        notes: repairs and conversions of the arguments, and remarks of the tool; for logs and traces.
+    """
+
+    content: str
+    is_error: bool = False
+    value: Any = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(
+    frozen=True, slots=True, eq=False
+)  # two tools are the same only if they are one object: functions differ
+class Tool:
+    """A function with a name, a description and a JSON Schema of its arguments.
+
+    Args:
+        name: letters, digits, `_` and `-`, at most 64, not starting with a digit or `-`.
+        description: what it does and what it returns, for the model.
+        parameters: JSON Schema (2020-12) of the arguments object.
+        function: called with the arguments as keywords, built to its type hints; may be async.
+        effects: what it touches, out of "read", "network", "write", "irreversible".
+        timeout_s: seconds until a call is given up; None for no limit.
+        run_alone: it must not run beside other calls of its round.
+        group: a name by which tools can be shown or hidden together.
+        needs: parameter → name of the tool whose result supplies it.
+        strict: parameters whose values are never repaired or converted (paths, URLs, SQL, commands).
+
+    Raises:
+        RegistryError: the name is not allowed.
+        SchemaError: the schema is invalid, or does not go with the function.
+        ToolError: another field has a value that is not allowed.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+    function: Callable[..., Any]
+    _: KW_ONLY
+    effects: frozenset[str] = frozenset({"read"})
+    timeout_s: float | None = 30.0
+    run_alone: bool = False
+    group: str = ""
+    needs: Mapping[str, str] = field(default_factory=dict)
+    strict: frozenset[str] = frozenset()
+    _binder: Binder = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        check_parameters(self.name, self.parameters)
+        own = {
+            "parameters": copy.deepcopy(dict(self.parameters)),
+            "effects": frozenset(self.effects),
+            "needs": dict(self.needs),
+            "strict": frozenset(self.strict),
+            "_binder": Binder(self.function, strict=False),
+        }
+        for name, value in own.items():  # the caller's own dicts may change later, a tool may not
+            object.__setattr__(self, name, value)
+        self._check()
+
+    def _check(self) -> None:
+        if not isinstance(self.description, str):
+            raise ToolError(
+                f"{self.name}: the description must be a string, not {type(self.description).__name__}"
+            )
+        if not self.effects or not self.effects <= EFFECTS:
+            shown = ", ".join(sorted(self.effects)) or "none"
+            raise ToolError(f"{self.name}: effects are {shown}; choose from {', '.join(sorted(EFFECTS))}")
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise ToolError(
+                f"{self.name}: timeout_s is {self.timeout_s}; give seconds above 0, or None for no limit"
+            )
+        known = set(self.parameters.get("properties", {}))
+        listed = ", ".join(sorted(known)) or "none"
+        for label, names in (("strict", self.strict), ("needs", set(self.needs))):
+            if unknown := sorted(names - known):
+                raise ToolError(f"{self.name}: {label} names {unknown[0]!r}; its parameters are {listed}")
+        if not accepts_any_keyword(self.function):
+            taken = {item.name for item in read_parameters(self.function, strict=False)}
+            if unknown := sorted(known - taken):
+                raise SchemaError(
+                    f"{self.name}: the schema has {unknown[0]!r}, which the function does not take; "
+                    f"it takes {', '.join(sorted(taken)) or 'none'}"
+                )
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself: no parsing, no deadline, exceptions as they come."""
+        return self.function(*args, **kwargs)
+
+    def to_openai(self) -> dict[str, Any]:
+        """Return the tool as OpenAI's chat completions take it (a copy)."""
+        function = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": copy.deepcopy(self.parameters),
+        }
+        return {"type": "function", "function": function}
+
+    def invoke(self, arguments: Mapping[str, Any] | str) -> ToolResult:
+        """Run the tool on `arguments` (JSON text, or an object) and return its result; safe to call from any
+        thread.
+
+        The function runs in a thread of its own (see `invocation`); the caller waits at most `timeout_s`.
+        KeyboardInterrupt in the waiting thread passes through.
+        """
+        notes: tuple[str, ...] = ()
+        try:
+            parsed = parse_arguments(arguments, self.parameters, self.strict)
+            notes = parsed.notes
+            result: ToolResult = run_to_deadline(
+                lambda: self._binder.call(parsed.value), self.timeout_s, self.name, finish=_as_result
+            )
+        except DeadlineError:
+            text = (
+                f"timed out after {self.timeout_s:g} s; the call was given up and its result, if any, is lost"
+            )
+            return _failure(f"{self.name}: {text}", notes)
+        except ToolError as error:
+            return _failure(f"{self.name}: {' '.join(str(error).split())}", notes)
+        except Exception as error:  # noqa: BLE001 - whatever a tool raises is an answer for the model
+            return _failure(error_line(error), notes)
+        return ToolResult(result.content, result.is_error, result.value, (*notes, *result.notes))
+
+
+def _as_result(value: Any) -> ToolResult:
+    return value if isinstance(value, ToolResult) else ToolResult(to_text(value), value=value)
+
+
+def _failure(text: str, notes: tuple[str, ...]) -> ToolResult:
+    return ToolResult(to_text(text), is_error=True, notes=notes)
+
+
+def check_name(name: str) -> None:
+    """Raise RegistryError unless `name` is one that OpenAI's API and the grammars take."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise RegistryError(
+            f"tool name {name!r} is not allowed; use 1 to 64 letters, digits, '_' and '-', "
+            "and start with a letter or '_'"
+        )
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+
+
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effects: frozenset[str] | set[str] = ...,
+    timeout_s: float | None = ...,
+    run_alone: bool = ...,
+    group: str = ...,
+    needs: Mapping[str, str] = ...,
+    strict: frozenset[str] | set[str] = ...,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    effects: frozenset[str] | set[str] = frozenset({"read"}),
+    timeout_s: float | None = 30.0,
+    run_alone: bool = False,
+    group: str = "",
+    needs: Mapping[str, str] | None = None,
+    strict: frozenset[str] | set[str] = frozenset(),
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a `Tool` of a function: `@tool`, or `@tool(effects={"read", "network"}, …)`.
+
+    Name, description and schema come from the function (see `schema_from_function`); the description also
+    says what the docstring says about the result. Parameters typed as a path or a URL are strict without
+    being named.
+
+    Raises:
+        ToolError: as `Tool` and `schema_from_function`.
+    """
+    if function is None:
+        return functools.partial(
+            tool, name=name, description=description, effects=effects, timeout_s=timeout_s,
+            run_alone=run_alone, group=group, needs=needs or {}, strict=strict,
+        )  # fmt: skip
+    if isinstance(function, Tool):
+        raise ToolError(f"{function.name} is a Tool already; use it as it is")
+    if not callable(function):
+        raise ToolError(f"a tool is made from a function, not from {type(function).__name__} {function!r}")
+    read = read_function(function)
+    return Tool(
+        name or read.name,
+        read.description if description is None else description,
+        read.parameters,
+        function,
+        effects=frozenset(effects),
+        timeout_s=timeout_s,
+        run_alone=run_alone,
+        group=group,
+        needs=needs or {},
+        strict=frozenset(strict) | read.strict,
+    )
