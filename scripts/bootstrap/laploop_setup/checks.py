@@ -82,17 +82,19 @@ def _environment(places: Places) -> dict[str, str]:
 
 def _echoed(command: list[str], places: Places) -> tuple[int, str]:
     """Run with the output shown as it comes; returns the exit status and the last line that was not empty."""
-    process = subprocess.Popen(command, cwd=places.root, env=_environment(places), stdout=subprocess.PIPE)
-    assert process.stdout is not None
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is pytest's, which ends with a summary
     last = line = b""
     try:
-        while piece := os.read(process.stdout.fileno(), 65536):
-            sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
-            *whole, line = (line + piece).split(b"\n")
-            last = next((text for text in reversed(whole) if text.strip()), last)
-        code = process.wait()
+        with subprocess.Popen(
+            command, cwd=places.root, env=_environment(places), stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdout is not None
+            while piece := os.read(process.stdout.fileno(), 65536):
+                sys.stdout.buffer.write(piece)
+                sys.stdout.buffer.flush()
+                *whole, line = (line + piece).split(b"\n")
+                last = next((text for text in reversed(whole) if text.strip()), last)
+        code = process.returncode
     finally:
         signal.signal(signal.SIGINT, previous)
     closing = (line if line.strip() else last).decode("utf-8", "replace").rstrip()
