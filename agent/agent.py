@@ -150,7 +150,7 @@ class Agent:
             finally:
                 post(None)
 
-        worker = threading.Thread(target=work, daemon=True)
+        worker = threading.Thread(target=work, name="laploop-run", daemon=True)
         worker.start()
         try:
             while (item := await arrived.get()) is not None:

@@ -54,7 +54,7 @@ def split_units(messages: Sequence[Message]) -> list[list[Message]]:
 
 
 def trim_history(messages: Sequence[Message], keep_last: int) -> list[Message]:
-    """The system messages, the last user message, and at most `keep_last` of the latest other messages.
+    """The system messages, at most `keep_last` of the latest others, and the last user message in any case.
 
     Cuts fall between units, never inside one; a unit that does not fit is left out whole, and so is all
     before it. The messages must be a valid history (check_history); so is what is returned.

@@ -95,7 +95,7 @@ def _fold(run: Run, chunks: list[dict[str, Any]]) -> tuple[Reply, RoundFinished]
         )
     completion = accumulate(chunks)
     choice = completion["choices"][0]
-    message = _with_unique_ids(choice["message"], run.call_ids())
+    message = with_unique_ids(choice["message"], run.call_ids())
     finish_reason = choice.get("finish_reason") or "stop"
     faults = tuple(choice.get("invalid_tool_calls") or ())
     raw = completion.get("raw_output")
@@ -104,7 +104,7 @@ def _fold(run: Run, chunks: list[dict[str, Any]]) -> tuple[Reply, RoundFinished]
     return Reply(message, finish_reason, faults, raw), event
 
 
-def _with_unique_ids(message: dict[str, Any], used: set[str]) -> dict[str, Any]:
+def with_unique_ids(message: dict[str, Any], used: set[str]) -> dict[str, Any]:
     """The message itself; only where a server left a call without an id, or gave one twice, a mended copy of
     it.
     """

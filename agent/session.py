@@ -63,10 +63,10 @@ class Session:
             ) from error
         if not isinstance(data, dict) or not isinstance(data.get("messages"), list):
             raise SessionFileError(f'{source} is not a session: expected an object with a list "messages"')
-        if data.get("schema_version") != SCHEMA_VERSION:
+        if (version := data.get("schema_version")) != SCHEMA_VERSION:
             raise SessionFileError(
-                f"{source} has schema_version {data.get('schema_version')!r}; "
-                f"this laploop reads {SCHEMA_VERSION}. Use the version of laploop that wrote it, or delete the file to start anew"
+                f"{source} has schema_version {version!r}; this laploop reads {SCHEMA_VERSION}. "
+                "Use the version of laploop that wrote it, or delete the file to start anew"
             )
         try:
             check_history(data["messages"])

@@ -1,0 +1,202 @@
+"""Ends that come from outside: cancel, a closed iterator, Ctrl-C, asyncio. The history is valid after each of
+them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+from laploop.agent import (
+    Agent,
+    CallFinished,
+    CallStarted,
+    Event,
+    HistoryError,
+    RunFinished,
+    Session,
+    TextDelta,
+    check_history,
+)
+from laploop.models import ModelError, ScriptedModel
+from laploop.tools import Tool, tool
+
+Calls = Callable[..., str]
+
+
+def waiting_tool() -> tuple[Tool, threading.Event, threading.Event]:
+    started, release = threading.Event(), threading.Event()
+
+    @tool
+    def wait(name: str) -> str:
+        """Wait, unless the name says otherwise.
+
+        Args:
+            name: who
+        """
+        if name != "quick":
+            started.set()
+            release.wait(20)
+        return f"{name} came"
+
+    return wait, started, release
+
+
+def test_cancel_while_tools_run(calls: Calls) -> None:
+    """What is finished keeps its result, what is not says so; the tool is not waited for."""
+    wait, started, release = waiting_tool()
+    session = Session()
+    model = ScriptedModel([calls(("wait", {"name": "quick"}), ("wait", {"name": "slow"})), "never"])
+    agent = Agent(model, [wait])
+    quick_done = False
+    result = None
+    for event in agent.stream("?", session=session):
+        quick_done |= isinstance(event, CallFinished)
+        if quick_done and started.wait(20):
+            agent.cancel()
+        if isinstance(event, RunFinished):
+            result = event.result
+    release.set()
+    assert result is not None
+    assert (result.stop_reason, result.answered) == ("cancelled", False)
+    contents = [m["content"] for m in result.messages if m["role"] == "tool"]
+    assert contents[0] == "quick came"
+    assert "stopped" in contents[1]
+    assert len(model.requests) == 1
+    check_history(session.messages)
+    assert [m["role"] for m in session.messages] == ["user", "assistant", "tool", "tool"]
+
+
+def test_cancel_from_another_thread_while_the_model_talks() -> None:
+    model = ScriptedModel(["a long answer " * 200], piece=1)
+    agent = Agent(model)
+    session = Session()
+    result = None
+    shown: list[str] = []
+    for event in agent.stream("?", session=session):
+        if isinstance(event, TextDelta):
+            shown.append(event.text)
+        if len(shown) == 3:
+            other = threading.Thread(target=agent.cancel)
+            other.start()
+            other.join()
+        if isinstance(event, RunFinished):
+            result = event.result
+    assert result is not None
+    assert result.stop_reason == "cancelled"
+    assert result.answer == "".join(shown)
+    assert len(shown) == 3
+    assert session.messages[-1] == {"role": "assistant", "content": result.answer}
+
+
+def test_cancel_before_a_run_does_not_touch_it() -> None:
+    agent = Agent(ScriptedModel(["fine"]))
+    agent.cancel()
+    assert agent.run("?").answer == "fine"
+
+
+@pytest.mark.parametrize("stop_at", [CallStarted, CallFinished, TextDelta])
+def test_closing_the_iterator_leaves_a_valid_session(calls: Calls, stop_at: type[Event]) -> None:
+    wait, _, release = waiting_tool()
+    session = Session()
+    turns = ["Let me see.\n" + calls(("wait", {"name": "quick"}), ("wait", {"name": "slow"})), "never"]
+    events = Agent(ScriptedModel(turns), [wait]).stream("?", session=session)
+    for event in events:
+        if isinstance(event, stop_at):
+            break
+    events.close()
+    release.set()
+    check_history(session.messages)
+    roles = [m["role"] for m in session.messages]
+    assert roles == (["user", "assistant"] if stop_at is TextDelta else ["user", "assistant", "tool", "tool"])
+
+
+def test_a_closed_iterator_closes_the_models_stream() -> None:
+    model = ScriptedModel(["a long answer"], piece=1)
+    played: list[str] = []
+    original = model._play
+
+    def watched(*args: object) -> object:
+        try:
+            yield from original(*args)  # type: ignore[arg-type]
+        finally:
+            played.append("closed")
+
+    model._play = watched  # type: ignore[method-assign, assignment]
+    events = Agent(model).stream("?")
+    for event in events:
+        if isinstance(event, TextDelta):
+            break
+    events.close()
+    assert played == ["closed"]
+
+
+def test_the_session_goes_on_after_a_break(calls: Calls) -> None:
+    session = Session()
+    agent = Agent(ScriptedModel(["partial answer", "whole answer"], piece=1))
+    events = agent.stream("first", session=session)
+    shown = next(event.text for event in events if isinstance(event, TextDelta))
+    events.close()
+    assert agent.run("second", session=session).answer == "whole answer"
+    assert [m["content"] for m in session.messages] == ["first", shown, "second", "whole answer"]
+
+
+def test_arun_gives_what_run_gives(calls: Calls) -> None:
+    @tool
+    def add(a: int, b: int) -> int:
+        """Add.
+
+        Args:
+            a: first
+            b: second
+        """
+        return a + b
+
+    turns = [calls(("add", {"a": 1, "b": 2})), "3"]
+    result = asyncio.run(Agent(ScriptedModel(turns), [add]).arun("1+2?"))
+    assert (result.answer, [r["content"] for r in result.calls]) == ("3", ["3"])
+
+
+def test_astream_does_not_block_the_event_loop(calls: Calls) -> None:
+    """A tool that waits for the event loop itself: with the loop blocked it would never be released."""
+    wait, started, release = waiting_tool()
+    agent = Agent(ScriptedModel([calls(("wait", {"name": "x"})), "done"]), [wait])
+
+    async def opener() -> None:
+        while not started.is_set():
+            await asyncio.sleep(0.001)
+        release.set()
+
+    async def both() -> str:
+        opening = asyncio.create_task(opener())
+        result = await agent.arun("?")
+        await opening
+        return result.answer
+
+    assert asyncio.run(both()) == "done"
+
+
+def test_leaving_astream_ends_the_run(calls: Calls) -> None:
+    model = ScriptedModel(["a long answer " * 500], piece=1)
+    session = Session()
+
+    async def leave_early() -> None:
+        events = Agent(model).astream("?", session=session)
+        async for event in events:
+            if isinstance(event, TextDelta):
+                break
+        await events.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(leave_early())
+    assert not [t for t in threading.enumerate() if t.name == "laploop-run"]
+    assert [m["role"] for m in session.messages] == ["user", "assistant"]
+    assert len(session.messages[1]["content"]) < 7000
+
+
+def test_errors_cross_to_the_awaiting_side() -> None:
+    with pytest.raises(ModelError):
+        asyncio.run(Agent(ScriptedModel([])).arun("?"))
+    with pytest.raises(HistoryError):
+        asyncio.run(Agent(ScriptedModel([])).arun(""))
