@@ -37,6 +37,7 @@ class Dialect:
         name: short name, as given to `parse_output(dialect=…)`.
         think: opening and closing tag of a thinking block, or None where the family does not think.
         wrappers: ways to write calls; the first is the native one, which the template shows.
+        think_cut: what closes a thinking block whose budget is used up, so that the answer follows.
         text_never_starts_with: characters with which plain text may not begin while calls are possible, because
             the family would begin a call in a wrapper of its own invention with them.
     """
@@ -44,6 +45,7 @@ class Dialect:
     name: str
     think: tuple[str, str] | None
     wrappers: tuple[Wrapper, ...]
+    think_cut: str = ""
     text_never_starts_with: str = ""
 
     @property
@@ -56,7 +58,14 @@ _TOOL_CALL = Wrapper("<tool_call>", "</tool_call>")
 
 DIALECTS: dict[str, Dialect] = {
     # Qwen/Qwen3-1.7B, chat template in tokenizer_config.json.
-    "qwen3": Dialect("qwen3", ("<think>", "</think>"), (_TOOL_CALL,)),
+    # The closing words are those of Qwen's own quickstart on thinking budgets, which the model has seen in training.
+    "qwen3": Dialect(
+        "qwen3",
+        ("<think>", "</think>"),
+        (_TOOL_CALL,),
+        think_cut="\n\nConsidering the limited time by the user, I have to give the solution based on the thinking "
+        "directly now.\n</think>\n\n",
+    ),
     # Qwen/Qwen2.5-*-Instruct, chat template; the Hermes 2 Pro format.
     "qwen2.5": Dialect("qwen2.5", None, (_TOOL_CALL,)),
     # The template shows <tool_call>, the coder models answer with these two instead (measured, greedy, 0.5b and 1.5b):

@@ -81,6 +81,7 @@ class OutputParser:
             the answer of a model that should have opened a block but did not is held back until that is decided.
         prompt_opens_think: whether the prompt itself ends with an open thinking block.
         dialect: name or settings of the family's syntax.
+        stop: texts that end the answer, across any split, but not inside a call or a thought; then `stopped` is true.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class OutputParser:
         enable_thinking: bool = True,
         prompt_opens_think: bool = False,
         dialect: str | Dialect = "qwen3",
+        stop: Sequence[str] = (),
         new_call_id: Callable[[], str] = _new_call_id,
     ) -> None:
         self._dialect = get_dialect(dialect) if isinstance(dialect, str) else dialect
@@ -97,6 +99,9 @@ class OutputParser:
             raise RequestError(f"dialect {self._dialect.name} has no thinking block that a prompt could open")
         self._known = {str(t["function"]["name"]) for t in tools or ()}
         self._new_call_id = new_call_id
+        self._stop = tuple(stop)
+        self._maybe_stop = ""  # content that may be the beginning of a stop text
+        self.stopped = False
         self._think = self._dialect.think
         self._may_think = enable_thinking and self._think is not None
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
@@ -130,7 +135,7 @@ class OutputParser:
     def feed(self, piece: str | bytes) -> list[Delta]:
         """Take the next piece (text, or token bytes that may end inside a character); return the new deltas."""
         text = self._decode(piece) if isinstance(piece, bytes) else piece
-        if text:
+        if text and not self.stopped:
             self._pending += text
             self._run()
         return self._take()
@@ -138,12 +143,16 @@ class OutputParser:
     def finish(self, finish_reason: str = "stop") -> list[Delta]:
         """Say that the output is over and why ("stop" or "length"); return the last deltas."""
         self._finish_reason = finish_reason
+        if self.stopped:
+            return []
         # An incomplete last character was never a character: it is dropped.
         for _ in range(4 + len(self._pending)):  # each turn consumes text or leaves a state
             if not self._at_end():
                 break
         if not self._calls and "".join(self._content).strip():
             self._content_delta("".join(self._space))
+        if self._maybe_stop and not self.stopped:
+            self._add_content(self._maybe_stop)
         self._space.clear()
         return self._take()
 
@@ -167,10 +176,15 @@ class OutputParser:
         """Whether the text so far ends inside a thinking block."""
         return self._state in (self._in_reasoning, self._at_opened)
 
+    @property
+    def answering(self) -> bool:
+        """Whether the thinking block, if there is one, lies behind."""
+        return self._after_think or bool(self._content or self._calls or self._wrapper or self._held)
+
     # -- the machine: each state eats from `_pending` and says whether it got further --------------------------------
 
     def _run(self) -> None:
-        while self._pending and self._state():
+        while self._pending and not self.stopped and self._state():
             pass
 
     def _take(self) -> list[Delta]:
@@ -455,6 +469,17 @@ class OutputParser:
         self._content_delta(body)
 
     def _content_delta(self, text: str) -> None:
+        if not self._stop or not text or self.stopped:
+            self._add_content("" if self.stopped else text)
+            return
+        text = self._maybe_stop + text
+        found = min((at for s in self._stop if (at := text.find(s)) >= 0), default=-1)
+        self.stopped = found >= 0
+        keep = found if self.stopped else len(text) - _partial(text, self._stop)
+        self._maybe_stop = "" if self.stopped else text[keep:]
+        self._add_content(text[:keep])
+
+    def _add_content(self, text: str) -> None:
         if text:
             self._content.append(text)
             self._deltas.append({"content": text})

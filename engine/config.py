@@ -1,0 +1,109 @@
+"""How a model is loaded and how a token is chosen: two value types that check themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .errors import EngineError
+
+# llama.cpp's names for KV cache types (-ctk, -ctv) and ggml's numbers for them (ggml.h, enum ggml_type).
+KV_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7}
+
+
+def _require(ok: bool, message: str) -> None:
+    if not ok:
+        raise EngineError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How to load a model. Defaults suit a laptop; names follow llama.cpp.
+
+    Args:
+        n_ctx: context length in tokens, shared by all sequences; 0 takes what the model was trained for.
+        n_batch: most tokens per `llama_decode` call (-b).
+        n_ubatch: most tokens computed at once inside it (-ub).
+        n_threads: threads for single tokens; None takes what affinity, cgroup quota and physical cores allow.
+        n_threads_batch: threads for prompts; None takes n_threads.
+        n_gpu_layers: layers on the GPU (-ngl); None takes all where the build has a GPU, else 0.
+        n_seq_max: conversations that one decode can serve; more than fit wait.
+        flash_attn: "auto", "on" or "off" (-fa).
+        type_k, type_v: KV cache types (-ctk, -ctv), see KV_TYPES. A quantised V cache needs flash attention.
+        use_mmap: map the file instead of reading it.
+        jump_forward: decode tokens that the grammar forces in one batch instead of sampling each.
+
+    Raises:
+        EngineError: a value out of range; the message names it and the choices.
+    """
+
+    n_ctx: int = 8192
+    n_batch: int = 512
+    n_ubatch: int = 256
+    n_threads: int | None = None
+    n_threads_batch: int | None = None
+    n_gpu_layers: int | None = None
+    n_seq_max: int = 1
+    flash_attn: Literal["auto", "on", "off"] = "auto"
+    type_k: str = "f16"
+    type_v: str = "f16"
+    use_mmap: bool = True
+    jump_forward: bool = True
+
+    def __post_init__(self) -> None:
+        _require(self.n_ctx >= 0, f"n_ctx must be 0 (the model's own) or more, got {self.n_ctx}")
+        for name in ("n_batch", "n_ubatch", "n_seq_max"):
+            _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+        for name in ("n_threads", "n_threads_batch"):
+            value = getattr(self, name)
+            _require(value is None or value >= 1, f"{name} must be at least 1, got {value}")
+        _require(self.flash_attn in ("auto", "on", "off"), f"flash_attn {self.flash_attn!r}; known: auto, on, off")
+        for name in ("type_k", "type_v"):
+            value = getattr(self, name)
+            _require(value in KV_TYPES, f"{name} {value!r}; known: {', '.join(KV_TYPES)}")
+        quantised = self.type_v not in ("f32", "f16", "bf16")
+        _require(
+            not (quantised and self.flash_attn == "off"), f"type_v {self.type_v} needs flash attention, which is off"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How a token is chosen from the logits: llama.cpp's sampler chain, in its order.
+
+    Args:
+        temperature: 0 is greedy: the most probable token, and everything else here has no effect.
+        top_k: keep the k most probable; 0 keeps all.
+        top_p: keep the smallest set with this total probability; 1 keeps all.
+        min_p: drop what is less probable than this share of the best; 0 drops nothing.
+        repeat_penalty: divides the logits of the last `penalty_last_n` tokens; 1 for none.
+        presence_penalty, frequency_penalty: as OpenAI defines them; 0 for none.
+        penalty_last_n: tokens that penalties look back on.
+        logit_bias: token → amount added to its logit.
+        seed: None draws one.
+
+    Raises:
+        EngineError: a value out of range.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repeat_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    penalty_last_n: int = 64
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        _require(self.temperature >= 0, f"temperature must be 0 or more, got {self.temperature}")
+        _require(self.top_k >= 0, f"top_k must be 0 or more, got {self.top_k}")
+        _require(0 < self.top_p <= 1, f"top_p must be above 0 and at most 1, got {self.top_p}")
+        _require(0 <= self.min_p <= 1, f"min_p must be 0…1, got {self.min_p}")
+        _require(self.repeat_penalty > 0, f"repeat_penalty must be above 0, got {self.repeat_penalty}")
+
+
+GREEDY = SamplingParams(temperature=0.0)

@@ -1,0 +1,136 @@
+"""What a generation may look like: a grammar as a value, compiled for a vocabulary when it is used.
+
+llguidance does the work (Lark syntax with %json). This module knows how to write a grammar down and whether a text
+matches it; not what a tool call is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import llguidance
+
+from .errors import GrammarError
+
+# Exactly json.dumps's spelling: no free white space that a model could run away in, and more forced tokens.
+JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+
+# The defaults stop some legitimate schemas in the middle of a call (grammar-notes: a failed matcher allows only EOS).
+_LIMITS = llguidance.LLParserLimits(
+    initial_lexer_fuel=20_000_000, step_lexer_fuel=4_000_000, step_max_items=1_000_000, verbose_errors=False
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """A grammar in llguidance's Lark dialect.
+
+    Args:
+        rules: Lark source with the rule `start`. A mark such as <tool_call> is named by a rule `mark_0`, `mark_1`, …
+            that is left out here.
+        marks: the texts of those marks. Where the vocabulary has a special token of that text it stands for the token,
+            elsewhere for the text.
+    """
+
+    rules: str
+    marks: tuple[str, ...] = ()
+
+    @classmethod
+    def json_schema(cls, schema: Mapping[str, Any] | bool, *, lenient: bool = False) -> Grammar:
+        """The grammar of the JSON texts that match `schema`, spelled as json.dumps spells them.
+
+        Args:
+            schema: a JSON Schema (2020-12).
+            lenient: leave out what llguidance cannot enforce instead of refusing.
+
+        Raises:
+            GrammarError: llguidance refuses the schema; the message says which keyword.
+        """
+        grammar = cls(f"start: {json_rule(schema, lenient=lenient)}\n")
+        grammar.check()
+        return grammar
+
+    def check(self) -> list[str]:
+        """Compile it without a model; return llguidance's warnings.
+
+        Raises:
+            GrammarError: it does not compile.
+        """
+        failed, messages = llguidance.LLMatcher.validate_grammar_with_warnings(
+            self.source(set(self.marks)), limits=_LIMITS
+        )
+        if failed:
+            raise GrammarError(_first_line(messages[0]))
+        return list(messages)
+
+    def source(self, special: set[str] | Mapping[str, int]) -> str:
+        """llguidance's form of the grammar for a vocabulary with these special marks."""
+        lines = [
+            f"mark_{i}: {mark if mark in special and re.fullmatch(r'<[^<>]+>', mark) else json.dumps(mark)}"
+            for i, mark in enumerate(self.marks)
+        ]
+        return str(llguidance.LLMatcher.grammar_from_lark(self.rules + "\n".join(lines) + "\n"))
+
+    def accepts(self, text: str) -> bool:
+        """Whether `text` is a complete match. Needs no model: it reads byte by byte.
+
+        Raises:
+            GrammarError: the grammar does not compile.
+        """
+        matcher = compile_matcher(_byte_tokenizer(self.marks), self.source(set(self.marks)))
+        parts = re.split("(" + "|".join(map(re.escape, self.marks)) + ")", text) if self.marks else [text]
+        for part in parts:
+            ids = [256 + self.marks.index(part)] if part in self.marks else list(part.encode("utf-8"))
+            # A mark's text may also be plain text (a fence); then it is read byte by byte.
+            if matcher.try_consume_tokens(ids) == len(ids):
+                continue
+            if part not in self.marks:
+                return False
+            raw = list(part.encode("utf-8"))
+            if matcher.try_consume_tokens(raw) != len(raw):
+                return False
+        return bool(matcher.is_accepting())
+
+
+def json_rule(schema: Mapping[str, Any] | bool, *, lenient: bool = False) -> str:
+    """A Lark expression that matches the JSON texts of `schema`."""
+    # llguidance raises on boolean schemas that carry options; these two mean the same.
+    body: Mapping[str, Any] = {} if schema is True else {"not": {}} if schema is False else schema
+    return "%json " + json.dumps({**body, "x-guidance": {**JSON_STYLE, "lenient": lenient}}, ensure_ascii=False)
+
+
+def compile_matcher(tokenizer: llguidance.LLTokenizer, source: str) -> llguidance.LLMatcher:
+    """A fresh matcher.
+
+    Raises:
+        GrammarError: the grammar does not compile.
+    """
+    matcher = llguidance.LLMatcher(tokenizer, source, log_level=0, limits=_LIMITS)
+    if matcher.is_error():
+        raise GrammarError(_first_line(matcher.get_error()))
+    return matcher
+
+
+def _first_line(message: str) -> str:
+    return message.strip().splitlines()[0] if message.strip() else "llguidance gave no reason"
+
+
+@lru_cache(maxsize=32)
+def _byte_tokenizer(marks: tuple[str, ...]) -> llguidance.LLTokenizer:
+    """One token a byte, one a mark, and an end: enough to match a text without any model."""
+
+    class Bytes:
+        eos_token_id = 256 + len(marks)
+        bos_token_id = None
+        tokens = [bytes([b]) for b in range(256)] + [b"\xff" + m.encode() for m in marks] + [b"\xff<eos>"]  # noqa: RUF012
+        special_token_ids = list(range(256, 257 + len(marks)))  # noqa: RUF012
+
+        def __call__(self, text: bytes | str) -> list[int]:
+            return list(text.encode() if isinstance(text, str) else text)
+
+    return llguidance.LLTokenizer(llguidance.TokenizerWrapper(Bytes()))

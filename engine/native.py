@@ -1,0 +1,265 @@
+"""The one module that calls llama.cpp: model, context, batch and sampler as Python objects that free themselves.
+
+Thin: no policy, no text, no grammar. Every call that can fail is turned into a BackendError that carries llama.cpp's
+own last words; its log goes to a buffer, never to the user's screen (LAPLOOP_LLAMA_LOG=1 prints it).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import weakref
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import llama_cpp as C
+import numpy as np
+from numpy.typing import NDArray
+
+from .config import KV_TYPES, EngineConfig, SamplingParams
+from .errors import BackendError
+
+_log: deque[str] = deque(maxlen=200)
+_ERROR_LEVELS = (3, 4)  # ggml.h: GGML_LOG_LEVEL_WARN, GGML_LOG_LEVEL_ERROR
+
+
+@C.llama_log_callback  # type: ignore[untyped-decorator]
+def _on_log(level: int, text: bytes, _data: Any) -> None:
+    line = text.decode("utf-8", "replace")
+    if os.environ.get("LAPLOOP_LLAMA_LOG"):
+        sys.stderr.write(line)
+    if level in _ERROR_LEVELS:
+        _log.append(line.rstrip())
+
+
+_started = False
+
+
+def start() -> None:
+    """Start the back end once and take over its log."""
+    global _started
+    if not _started:
+        C.llama_log_set(_on_log, ctypes.c_void_p(0))
+        C.llama_backend_init()
+        _started = True
+
+
+def last_words(n: int = 3) -> str:
+    """The last lines that llama.cpp logged as warnings or errors, as one line."""
+    return "; ".join(line for line in list(_log)[-n:] if line.strip())
+
+
+def supports_gpu() -> bool:
+    """Whether this build of llama.cpp can offload to a GPU."""
+    start()
+    return bool(C.llama_supports_gpu_offload())
+
+
+def system_info() -> str:
+    """llama.cpp's line on the instruction sets and back ends in use."""
+    start()
+    return str(C.llama_print_system_info().decode())
+
+
+class NativeModel:
+    """Weights and vocabulary."""
+
+    def __init__(self, path: Path, n_gpu_layers: int, use_mmap: bool) -> None:
+        start()
+        params = C.llama_model_default_params()
+        params.n_gpu_layers = n_gpu_layers
+        params.use_mmap = use_mmap
+        _log.clear()
+        # os.fsencode would use the ANSI code page on Windows; llama.cpp wants UTF-8 everywhere.
+        self.pointer = C.llama_model_load_from_file(str(path).encode("utf-8"), params)
+        if not self.pointer:
+            raise BackendError(f"llama.cpp could not load {path}: {last_words() or 'no reason given'}")
+        self.close = weakref.finalize(self, C.llama_model_free, self.pointer)
+        self.vocab = C.llama_model_get_vocab(self.pointer)
+        self.n_vocab = int(C.llama_vocab_n_tokens(self.vocab))
+        self.n_ctx_train = int(C.llama_model_n_ctx_train(self.pointer))
+        self.n_params = int(C.llama_model_n_params(self.pointer))
+        self.size_bytes = int(C.llama_model_size(self.pointer))
+        self.eos = int(C.llama_vocab_eos(self.vocab))
+        self.bos = int(C.llama_vocab_bos(self.vocab))
+        self.add_bos = bool(C.llama_vocab_get_add_bos(self.vocab))
+
+    @property
+    def description(self) -> str:
+        """llama.cpp's description, such as "qwen2 1.5B Q4_K - Medium"."""
+        buffer = ctypes.create_string_buffer(256)
+        C.llama_model_desc(self.pointer, buffer, 256)
+        return buffer.value.decode("utf-8", "replace")
+
+    def is_eog(self, token: int) -> bool:
+        """Whether `token` ends a generation."""
+        return bool(C.llama_vocab_is_eog(self.vocab, token))
+
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that `token` stands for; a special token's name."""
+        size = 256
+        while True:
+            buffer = ctypes.create_string_buffer(size)
+            n = C.llama_token_to_piece(self.vocab, token, buffer, size, 0, True)
+            if n >= 0:
+                return buffer.raw[:n]
+            size = -n
+
+    def tokenize(self, text: bytes, *, add_special: bool = False, parse_special: bool = False) -> list[int]:
+        """Tokens of UTF-8 text."""
+        size = len(text) + 8
+        while True:
+            buffer = (C.llama_token * size)()
+            n = C.llama_tokenize(self.vocab, text, len(text), buffer, size, add_special, parse_special)
+            if n >= 0:
+                return list(buffer[:n])
+            if n == -(2**31):
+                raise BackendError(f"a text of {len(text)} bytes is too long to tokenize at once")
+            size = -n
+
+    @property
+    def tokenize_function(self) -> int:
+        """Address of llama_tokenize, for llguidance."""
+        return int(ctypes.cast(C.llama_cpp._lib.llama_tokenize, ctypes.c_void_p).value or 0)
+
+
+class NativeContext:
+    """KV cache and compute buffers. Not thread safe: one caller at a time."""
+
+    def __init__(self, model: NativeModel, config: EngineConfig, *, n_ctx: int, threads: int, threads_batch: int) -> None:
+        params = C.llama_context_default_params()
+        params.n_ctx = n_ctx
+        params.n_batch = config.n_batch
+        params.n_ubatch = min(config.n_ubatch, config.n_batch)
+        params.n_seq_max = config.n_seq_max
+        params.n_threads = threads
+        params.n_threads_batch = threads_batch
+        params.flash_attn_type = {"auto": -1, "off": 0, "on": 1}[config.flash_attn]
+        params.type_k = KV_TYPES[config.type_k]
+        params.type_v = KV_TYPES[config.type_v]
+        params.kv_unified = True
+        params.no_perf = True
+        # A stop flag that needs no Python at all: llama.cpp calls strlen(flag) between graph nodes, which is 0 until
+        # `abort` writes a character. A Python callback there would cost about 1 % of every decode.
+        self._flag = ctypes.create_string_buffer(2)
+        strlen = ctypes.CDLL(None if os.name == "posix" else "msvcrt").strlen
+        params.abort_callback = ctypes.cast(strlen, C.ggml_abort_callback)
+        params.abort_callback_data = ctypes.cast(self._flag, ctypes.c_void_p)
+        _log.clear()
+        self._model = model  # keeps the weights alive
+        self.pointer = C.llama_init_from_model(model.pointer, params)
+        if not self.pointer:
+            raise BackendError(
+                f"llama.cpp could not make a context with n_ctx = {n_ctx}; the KV cache may not fit in memory. "
+                f"Use a smaller n_ctx (-c) or KV type (-ctk q8_0 -ctv q8_0). {last_words()}".rstrip()
+            )
+        self.n_ctx = int(C.llama_n_ctx(self.pointer))
+        self.n_batch = int(C.llama_n_batch(self.pointer))
+        self._memory = C.llama_get_memory(self.pointer)
+        self._batch = C.llama_batch_init(self.n_batch, 0, 1)
+        self._free = weakref.finalize(self, _free_context, self.pointer, self._batch)
+        as_array = np.ctypeslib.as_array
+        self._tokens = as_array(self._batch.token, (self.n_batch,))  # (n_batch,) int32
+        self._positions = as_array(self._batch.pos, (self.n_batch,))  # (n_batch,) int32
+        self._logits_wanted = as_array(self._batch.logits, (self.n_batch,))  # (n_batch,) int8
+        for i in range(self.n_batch):
+            self._batch.n_seq_id[i] = 1
+
+    def close(self) -> None:
+        """Free it; safe to call twice."""
+        self._free()
+
+    def abort(self) -> None:
+        """Make a running `decode` stop within one graph node; may be called from any thread."""
+        self._flag[0] = b"\x01"
+
+    def decode(self, runs: Sequence[tuple[int, int, Sequence[int], int]]) -> bool:
+        """Evaluate runs of tokens, each (sequence id, first position, tokens, last tokens with logits), in one batch.
+
+        Returns:
+            False if `abort` stopped it; the cache then holds an unknown part of the batch.
+
+        Raises:
+            BackendError: llama.cpp refused.
+        """
+        n = 0
+        for seq_id, position, tokens, n_logits in runs:
+            end = n + len(tokens)
+            self._tokens[n:end] = tokens
+            self._positions[n:end] = np.arange(position, position + len(tokens))
+            self._logits_wanted[n:end] = 0
+            self._logits_wanted[end - n_logits : end] = 1
+            for i in range(n, end):
+                self._batch.seq_id[i][0] = seq_id
+            n = end
+        self._batch.n_tokens = n
+        self._flag[0] = b"\x00"
+        code = C.llama_decode(self.pointer, self._batch)
+        if code == 0:
+            return True
+        if code == 2:
+            return False
+        reason = "no room in the KV cache" if code == 1 else f"code {code}"
+        raise BackendError(f"llama_decode failed on {n} tokens ({reason}). {last_words()}".rstrip())
+
+    def logits(self, i: int, n_vocab: int) -> NDArray[np.float32]:
+        """Logits of the batch's i-th token, (n_vocab,) float32: llama.cpp's own memory, valid until the next decode."""
+        return np.ctypeslib.as_array(C.llama_get_logits_ith(self.pointer, i), (n_vocab,))
+
+    def forget(self, seq_id: int, start: int) -> bool:
+        """Drop a sequence's cells from position `start` on; False if this model cannot drop a part."""
+        return bool(C.llama_memory_seq_rm(self._memory, seq_id, start, -1))
+
+
+def _free_context(context: Any, batch: Any) -> None:
+    C.llama_batch_free(batch)
+    C.llama_free(context)
+
+
+class NativeSampler:
+    """llama.cpp's sampler chain, in llama.cpp's order."""
+
+    def __init__(self, params: SamplingParams, seed: int, n_vocab: int) -> None:
+        self.pointer = C.llama_sampler_chain_init(C.llama_sampler_chain_default_params())
+        self._free = weakref.finalize(self, C.llama_sampler_free, self.pointer)
+        if params.logit_bias:
+            self._add(C.llama_sampler_init_logit_bias(n_vocab, *_biases(params.logit_bias)))
+        penalised = params.repeat_penalty != 1 or params.presence_penalty or params.frequency_penalty
+        if penalised:
+            self._add(
+                C.llama_sampler_init_penalties(
+                    params.penalty_last_n, params.repeat_penalty, params.frequency_penalty, params.presence_penalty
+                )
+            )
+        if params.temperature == 0:
+            self._add(C.llama_sampler_init_greedy())
+            return
+        if params.top_k:
+            self._add(C.llama_sampler_init_top_k(params.top_k))
+        if params.top_p < 1:
+            self._add(C.llama_sampler_init_top_p(params.top_p, 1))
+        if params.min_p:
+            self._add(C.llama_sampler_init_min_p(params.min_p, 1))
+        self._add(C.llama_sampler_init_temp(params.temperature))
+        self._add(C.llama_sampler_init_dist(seed))
+
+    def _add(self, sampler: Any) -> None:
+        C.llama_sampler_chain_add(self.pointer, sampler)
+
+    def sample(self, context: NativeContext, i: int) -> int:
+        """Choose a token from the (possibly masked) logits of the batch's i-th token, and remember it."""
+        return int(C.llama_sampler_sample(self.pointer, context.pointer, i))
+
+    def accept(self, token: int) -> None:
+        """Remember a token that was not sampled (a forced one), for the penalties."""
+        C.llama_sampler_accept(self.pointer, token)
+
+
+def _biases(logit_bias: Mapping[int, float]) -> tuple[int, Any]:
+    array = (C.llama_logit_bias * len(logit_bias))()
+    for slot, (token, bias) in zip(array, logit_bias.items(), strict=True):
+        slot.token, slot.bias = token, bias
+    return len(logit_bias), array

@@ -1,0 +1,108 @@
+"""One generation under way, and the slot of KV cache it lives in.
+
+Stores what cannot be derived: the tokens, how many of them are in the cache, where the grammar stands. Does not decode.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence as Tokens
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .matcher import Matcher
+from .native import NativeSampler
+
+
+class Step(NamedTuple):
+    """What one decode step gave a generation.
+
+    Args:
+        tokens: the new tokens: one sampled, then those that the grammar forced.
+        text: their bytes; may end inside a character.
+        finish_reason: None while it goes on, then "stop" or "length".
+    """
+
+    tokens: tuple[int, ...]
+    text: bytes
+    finish_reason: str | None = None
+
+
+@dataclass
+class Slot:
+    """One sequence id of the context and the tokens whose keys and values it holds."""
+
+    seq_id: int
+    cached: list[int] = field(default_factory=list)
+    last_used: float = 0.0
+    busy: bool = False
+
+    def shared_with(self, tokens: Tokens[int]) -> int:
+        """Length of the common prefix of the cache and `tokens`."""
+        cached = self.cached
+        n = min(len(cached), len(tokens))
+        if cached[:n] == list(tokens[:n]):
+            return n
+        return next(i for i in range(n) if cached[i] != tokens[i])
+
+
+@dataclass
+class Timings:
+    """Where a generation's time went; seconds, tokens and steps."""
+
+    n_prompt: int = 0
+    n_cached: int = 0
+    prompt_s: float = 0.0
+    n_generated: int = 0
+    generate_s: float = 0.0
+    n_steps: int = 0
+    mask_s: float = 0.0
+    sample_s: float = 0.0
+
+
+class Sequence:
+    """One generation.
+
+    Args:
+        prompt: its tokens.
+        sampler: chooses tokens.
+        matcher: its grammar, if any.
+        max_tokens: most tokens to generate.
+    """
+
+    def __init__(self, prompt: Tokens[int], sampler: NativeSampler, matcher: Matcher | None, max_tokens: int) -> None:
+        self.tokens = list(prompt)
+        self.n_prompt = len(self.tokens)
+        self.sampler = sampler
+        self.matcher = matcher
+        self.max_tokens = max_tokens
+        self.slot: Slot | None = None
+        self.out: deque[Step] = deque()
+        self.finish_reason: str | None = None
+        self.error: BaseException | None = None
+        self.abandoned = False  # nobody reads it any more
+        self.timings = Timings(n_prompt=self.n_prompt)
+        self.started = time.perf_counter()
+        self.way_out: list[int] | None = None  # tokens that would end the grammar from where it stands
+
+    @property
+    def n_generated(self) -> int:
+        """Tokens generated so far."""
+        return len(self.tokens) - self.n_prompt
+
+    @property
+    def n_left(self) -> int:
+        """Tokens that may still be generated."""
+        return self.max_tokens - self.n_generated
+
+    @property
+    def pending(self) -> list[int]:
+        """Tokens that are not in the cache yet."""
+        assert self.slot
+        return self.tokens[len(self.slot.cached) :]
+
+    @property
+    def n_reserved(self) -> int:
+        """Cells of the cache that it may come to need."""
+        return self.n_prompt + self.max_tokens

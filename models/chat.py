@@ -1,0 +1,216 @@
+"""A model that chats: messages in, OpenAI-shaped messages out, in this process.
+
+Joins the template, the grammar, the engine and the parser; holds none of their rules. Does not run tools.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from laploop.engine import Engine, EngineConfig, SamplingParams
+from laploop.engine.sequence import Sequence as Generation
+
+from .completion import ChatCompletionChunk, Reply, usage_of
+from .dialect import Dialect, detect_dialect, get_dialect
+from .errors import RequestError, TemplateError
+from .model import Model
+from .parser import OutputParser
+from .request import Request
+from .progress import ProgressFunction
+from .resolve import resolve_model
+from .template import Prompt, builtin_template, check_template, render_prompt
+from .tool_grammar import reply_grammar
+from .transcript import Transcripts
+
+# Recommended by the Qwen3 model card, section "Best Practices"; the second also for Qwen2.5 (generation_config.json).
+_THINKING = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.0}
+_PLAIN = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.0}
+# Choosing a tool and copying values is no place for chance.
+_TOOLS = {"temperature": 0.0, "top_p": 0.8, "top_k": 20, "min_p": 0.0}
+
+
+class ChatModel(Model):
+    """A chat model over an engine. Make one with `load`; use it as a context manager or `close` it.
+
+    Args:
+        engine: the loaded weights.
+        name: what replies call it.
+        dialect: the family's syntax; None detects it from the template.
+    """
+
+    def __init__(self, engine: Engine, name: str, dialect: str | Dialect | None = None) -> None:
+        self.engine = engine
+        self.name = name
+        self.template = _usable_template(engine)
+        given = get_dialect(dialect) if isinstance(dialect, str) else dialect
+        self.dialect = given or detect_dialect(self.template, f"{name} {engine.metadata.get('general.name', '')}")
+        self._transcripts = Transcripts(lambda pieces, first: engine.vocabulary.tokenize(pieces, add_bos=first))
+
+    @classmethod
+    def load(
+        cls,
+        spec: str | Path,
+        *,
+        config: EngineConfig | None = None,
+        dialect: str | Dialect | None = None,
+        offline: bool | None = None,
+        progress: ProgressFunction | None = None,
+    ) -> ChatModel:
+        """Find, fetch if need be, and load a model.
+
+        Args:
+            spec: short name, path or hf: spec, see `resolve_model`.
+            config: how to load it.
+            dialect: the family's syntax, where the template does not tell it.
+            offline: use only what is on disk.
+            progress: called while fetching.
+
+        Raises:
+            ModelError: not found, not reachable, damaged in transit.
+            EngineError: no loadable GGUF, or not enough memory.
+        """
+        found = resolve_model(str(spec), offline=offline, progress=progress)
+        return cls(Engine.load(found.path, config), found.name, dialect)
+
+    def __enter__(self) -> ChatModel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the weights."""
+        self.engine.close()
+
+    def render(self, request: Request) -> Prompt:
+        """The prompt of a request."""
+        vocabulary = self.engine.vocabulary
+        return render_prompt(
+            self.template,
+            request.messages,
+            request.tools,
+            request.enable_thinking,
+            marks=vocabulary.special_pattern,
+            variables={
+                "bos_token": vocabulary.name_of(self.engine.model.bos),
+                "eos_token": vocabulary.name_of(vocabulary.eos),
+            },
+        )
+
+    def count_tokens(self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] | None = None) -> int:
+        """Tokens of the prompt that these messages and tools make."""
+        return len(self._transcripts.tokens_of(self.render(Request.of(messages, {"tools": tools}))))
+
+    def _stream(self, request: Request) -> Iterator[ChatCompletionChunk]:
+        if request.tools and not self.dialect:
+            raise RequestError(
+                f"the chat template of {self.name} has no place for tools; choose a model that has, such as qwen3-1.7b"
+            )
+        can_think = bool(self.dialect and self.dialect.think)
+        if request.enable_thinking and not can_think:
+            warnings.warn(f"enable_thinking has no effect: {self.name} has no thinking mode", stacklevel=4)
+        prompt = self.render(request)
+        return self._generate(request, prompt, can_think and request.enable_thinking is not False)
+
+    def _generate(self, request: Request, prompt: Prompt, thinking: bool) -> Iterator[ChatCompletionChunk]:
+        engine, family = self.engine, self.dialect or get_dialect("qwen2.5")
+        opens = thinking and prompt.opens_think
+        grammar = None
+        if request.tools or request.response_format:
+            grammar = reply_grammar(request, family, "open" if opens else "allowed" if thinking else "none")
+        tools = request.tools if request.allowed_names else ()
+        if not tools:  # no call can be meant: only the native mark, which is masked or was never explained, is one
+            family = dataclasses.replace(family, wrappers=family.wrappers[:1])
+        parser = OutputParser(
+            tools=tools, enable_thinking=thinking, prompt_opens_think=opens, dialect=family, stop=request.stop
+        )
+        generation = engine.submit(
+            self._transcripts.tokens_of(prompt),
+            _sampling(request, thinking),
+            grammar,
+            None if thinking else request.max_tokens,
+        )
+        reply, raw, n_reasoning, finish = Reply(self.name), [], 0, "stop"
+        yield reply.chunk({"role": "assistant"})
+        answering = not thinking
+        for step in engine.read(generation):
+            raw.append(step.text)
+            for delta in parser.feed(step.text):
+                yield reply.chunk(delta)
+            finish = step.finish_reason or finish
+            if parser.stopped:
+                break
+            if parser.in_reasoning:
+                n_reasoning += len(step.tokens)
+                if request.thinking_budget is not None and n_reasoning >= request.thinking_budget:
+                    engine.inject(generation, engine.vocabulary.tokenize(family.think_cut, add_bos=False))
+            elif not answering and parser.answering:
+                answering = True  # max_tokens is the answer's; thinking does not eat it
+                if request.max_tokens:
+                    engine.limit(generation, max(0, request.max_tokens - len(step.tokens)))
+        for delta in parser.finish(finish):
+            yield reply.chunk(delta)
+        output = b"".join(raw)
+        try:
+            self._transcripts.remember(prompt, output.decode("utf-8"), generation.tokens)
+        except UnicodeDecodeError:
+            pass  # cut inside a character: this text can never be a prefix of a prompt
+        yield reply.last(
+            parser.result(),
+            usage=usage_of(
+                generation.n_prompt,
+                generation.n_generated,
+                n_cached=generation.timings.n_cached,
+                n_reasoning=n_reasoning,
+            ),
+            timings=_timings(generation),
+            raw_output=output.decode("utf-8", "replace"),
+        )
+
+
+def _usable_template(engine: Engine) -> str:
+    template = engine.metadata.get("tokenizer.chat_template")
+    if isinstance(template, str):
+        try:
+            check_template(template)
+        except TemplateError as error:
+            warnings.warn(f"{engine.path.name}: {error}; the built-in Qwen3 template is used instead", stacklevel=3)
+            return builtin_template()
+        return template
+    warnings.warn(
+        f"{engine.path.name} carries no chat template; the built-in Qwen3 template is used instead", stacklevel=3
+    )
+    return builtin_template()
+
+
+def _sampling(request: Request, thinking: bool) -> SamplingParams:
+    """The request's settings over the defaults of this kind of round."""
+    settings: dict[str, Any] = dict(_THINKING if thinking else _TOOLS if request.allowed_names else _PLAIN)
+    for name in (
+        "temperature", "top_p", "top_k", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "seed",
+    ):  # fmt: skip
+        if (value := getattr(request, name)) is not None:
+            settings[name] = value
+    return SamplingParams(**settings)
+
+
+def _timings(generation: Generation) -> dict[str, Any]:
+    """llama.cpp's names (server, `timings`), and where our own time went."""
+    t = generation.timings
+    n_evaluated = t.n_prompt - t.n_cached
+    return {
+        "cache_n": t.n_cached,
+        "prompt_n": n_evaluated,
+        "prompt_ms": t.prompt_s * 1000,
+        "prompt_per_second": n_evaluated / t.prompt_s if t.prompt_s else 0.0,
+        "predicted_n": t.n_generated,
+        "predicted_ms": t.generate_s * 1000,
+        "predicted_per_second": t.n_generated / t.generate_s if t.generate_s else 0.0,
+        "predicted_steps": t.n_steps,
+        "mask_ms": t.mask_s * 1000,
+        "sample_ms": t.sample_s * 1000,
+    }

@@ -1,0 +1,198 @@
+"""A JSON Schema, honestly: what is enforced while sampling, what only afterwards, and what is no schema at all.
+
+The facts on llguidance 1.9 are measured, see docs/schemas.md. Does not know tools or grammars beyond that.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from laploop.engine import GrammarError
+from laploop.engine.grammar import Grammar
+
+from .errors import RequestError
+
+MAX_SCHEMA_BYTES = 500_000
+
+_ENFORCED_FORMATS = frozenset(
+    "date date-time time duration email hostname ipv4 ipv6 uuid uri".split()  # llguidance knows no others
+)
+# Keywords that llguidance ignores without a word.
+_IGNORED = frozenset("discriminator contentEncoding contentMediaType contentSchema".split())
+# Keywords that say nothing about which values are valid.
+_ANNOTATIONS = frozenset(
+    "title description default examples example $comment $schema $id deprecated readOnly writeOnly $defs definitions "
+    "$anchor nullable".split()
+)
+_SUBSCHEMA_MAPS = frozenset("properties patternProperties $defs definitions dependentSchemas".split())
+_SUBSCHEMA_LISTS = frozenset("anyOf allOf oneOf prefixItems".split())
+_SUBSCHEMAS = frozenset(
+    "items additionalProperties not if then else contains propertyNames unevaluatedItems unevaluatedProperties".split()
+)
+_REFUSED = frozenset(
+    "not if then else contains minContains maxContains uniqueItems propertyNames dependentRequired dependentSchemas "
+    "dependencies unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef".split()
+)
+
+
+class Finding(NamedTuple):
+    """One keyword of a schema and what becomes of it: "enforced", "validated" (after generation) or "rejected"."""
+
+    pointer: str
+    keyword: str
+    status: str
+
+
+def schema_report(schema: Mapping[str, Any] | bool) -> list[Finding]:
+    """For each keyword that restricts values: its JSON pointer, its name, and whether sampling enforces it.
+
+    Args:
+        schema: a JSON Schema (2020-12).
+    """
+    if isinstance(schema, bool):
+        return []
+    if faults := list(_faults(schema)):
+        return [Finding(pointer, keyword, "rejected") for pointer, keyword, _ in faults]
+    whole = _compiles(schema)
+    return [
+        Finding(pointer, keyword, "enforced" if whole and not _ignored(node, keyword) else _alone(node, keyword))
+        for pointer, node in _walk(schema, "")
+        for keyword in node
+        if keyword not in _ANNOTATIONS and keyword != "x-guidance"
+    ]
+
+
+def _ignored(node: Mapping[str, Any], keyword: str) -> bool:
+    if keyword == "format":
+        return node.get("type") not in (None, "string") or node["format"] not in _ENFORCED_FORMATS
+    return keyword in _IGNORED
+
+
+def _alone(node: Mapping[str, Any], keyword: str) -> str:
+    """Status of a keyword in a schema that llguidance refuses as a whole: would it take this node's keyword?"""
+    if keyword in _REFUSED and node[keyword] is not False:
+        return "validated"
+    if _ignored(node, keyword):
+        return "validated"
+    if keyword in ("oneOf", "patternProperties", "pattern", "$ref", "minProperties"):
+        rest = {k: node[k] for k in (keyword, "type", "properties", "required") if k in node}
+        return "enforced" if _compiles(rest) else "validated"
+    return "enforced"
+
+
+def _walk(node: Any, pointer: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if not isinstance(node, Mapping):
+        return
+    yield pointer, node
+    for keyword, value in node.items():
+        at = f"{pointer}/{keyword}"
+        if keyword in _SUBSCHEMA_MAPS and isinstance(value, Mapping):
+            for name, child in value.items():
+                yield from _walk(child, f"{at}/{name.replace('~', '~0').replace('/', '~1')}")
+        elif keyword in _SUBSCHEMA_LISTS and isinstance(value, list):
+            for i, child in enumerate(value):
+                yield from _walk(child, f"{at}/{i}")
+        elif keyword in _SUBSCHEMAS:
+            yield from _walk(value, at)
+
+
+def _faults(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    """What makes it no valid schema: (pointer, keyword, reason)."""
+    import jsonschema
+
+    checker = jsonschema.Draft202012Validator(jsonschema.Draft202012Validator.META_SCHEMA)
+    for error in checker.iter_errors(schema):
+        path = [str(p) for p in error.absolute_path]
+        yield "/" + "/".join(path[:-1]) if path[:-1] else "", path[-1] if path else "", error.message
+    for pointer, node in _walk(schema, ""):
+        for keyword, patterns in (("pattern", [node.get("pattern")]), ("patternProperties", node.get("patternProperties"))):
+            for pattern in patterns or ():
+                if isinstance(pattern, str) and (why := _bad_pattern(pattern)):
+                    yield pointer, keyword, why
+
+
+def _bad_pattern(pattern: str) -> str:
+    try:
+        # ECMA 262's named classes that Python's re does not know; their presence is no fault.
+        re.compile(re.sub(r"\\[pP]\{[^}]*\}", "x", pattern))
+    except re.error as error:
+        return f"not a regular expression: {error}"
+    return ""
+
+
+def check_schema(schema: Mapping[str, Any], where: str) -> None:
+    """Refuse what is no valid schema.
+
+    Args:
+        schema: the schema.
+        where: whose it is, for the message, such as "tool 'get_weather'".
+
+    Raises:
+        RequestError: names `where`, the JSON pointer and the keyword.
+    """
+    size = len(json.dumps(schema, default=str))
+    if size > MAX_SCHEMA_BYTES:
+        raise RequestError(f"{where}: the schema has {size} bytes, at most {MAX_SCHEMA_BYTES} are taken")
+    for pointer, keyword, why in _faults(schema):
+        raise RequestError(f"{where}: invalid schema at {pointer or '/'}: {keyword}: {why}")
+
+
+def normalise(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The same schema in the words that llguidance takes: OpenAPI's `nullable` written out, no-ops and unknown formats
+    dropped, and no `x-guidance` of the caller's, which could switch enforcement off."""
+    result: dict[str, Any] = {}
+    for keyword, value in schema.items():
+        if keyword in ("x-guidance", "nullable") or (keyword == "uniqueItems" and value is False):
+            continue
+        if keyword == "format" and _ignored(schema, "format"):
+            continue
+        if keyword in _SUBSCHEMA_MAPS and isinstance(value, Mapping):
+            value = {k: _normalise_any(v) for k, v in value.items()}
+        elif keyword in _SUBSCHEMA_LISTS and isinstance(value, list):
+            value = [_normalise_any(v) for v in value]
+        elif keyword in _SUBSCHEMAS:
+            value = _normalise_any(value)
+        result[keyword] = value
+    if schema.get("nullable") is True and "type" in result:
+        kinds = result["type"] if isinstance(result["type"], list) else [result["type"]]
+        result["type"] = [*kinds, "null"] if "null" not in kinds else kinds
+        if "enum" in result and None not in result["enum"]:
+            result["enum"] = [*result["enum"], None]
+    return result
+
+
+def _normalise_any(value: Any) -> Any:
+    return normalise(value) if isinstance(value, Mapping) else value
+
+
+def arguments_schema(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The schema of a tool's arguments: always an object; closed where the tool lists its parameters and does not say
+    otherwise, so that no argument is invented."""
+    schema = normalise(parameters or {})
+    schema.setdefault("type", "object")
+    open_ended = {"additionalProperties", "patternProperties", "anyOf", "oneOf", "allOf", "$ref", "if"}
+    if schema.get("properties") and not open_ended & schema.keys():
+        schema["additionalProperties"] = False
+    return schema
+
+
+@lru_cache(maxsize=512)
+def _compiles_text(text: str) -> str:
+    try:
+        Grammar.json_schema(json.loads(text))
+    except GrammarError as error:
+        return str(error)
+    return ""
+
+
+def _compiles(schema: Mapping[str, Any]) -> bool:
+    return not why_not_enforced(schema)
+
+
+def why_not_enforced(schema: Mapping[str, Any]) -> str:
+    """llguidance's reason to refuse the schema; empty if it enforces all of it."""
+    return _compiles_text(json.dumps(schema))

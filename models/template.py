@@ -1,0 +1,212 @@
+"""Messages into a prompt, by the model's own template, so that no content can pose as a control token.
+
+Templates are Jinja, sandboxed, with Hugging Face's semantics (transformers, `apply_chat_template`): `tojson` keeps
+order, non-ASCII and <>&. Content that holds the text of a special token is cut inside it: the prompt is a tuple of
+pieces, and no token is formed across two of them. Does not know how pieces become tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from .errors import RequestError, TemplateError
+
+# A noncharacter: Unicode reserves it for use inside a program, so that no text may bring it along.
+_CUT = "\ufdd0"
+# What counts as a mark where no vocabulary is at hand.
+COMMON_MARKS = re.compile(r"<\|[^<>|\s]{1,40}\|>|</?(?:think|tool_call|tool_response|s|pad|unk|bos|eos)>")
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A rendered prompt.
+
+    Args:
+        pieces: the text, cut wherever content would otherwise have formed a special token. str() joins them.
+    """
+
+    pieces: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "".join(self.pieces)
+
+    @property
+    def opens_think(self) -> bool:
+        """Whether it ends inside a thinking block that the template opened."""
+        return self.pieces[-1].rstrip().endswith("<think>")
+
+
+class _Arguments(dict[str, Any]):
+    """Arguments as an object, which templates expect, that `tojson` writes with the model's own spelling."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(json.loads(text))
+        self.text = text
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    if isinstance(value, _Arguments) and not (ensure_ascii or indent or separators or sort_keys):
+        return value.text
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+@lru_cache(maxsize=16)
+def _compile(template: str) -> jinja2.Template:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise
+    environment.globals["strftime_now"] = lambda fmt: datetime.now().strftime(fmt)
+    try:
+        return environment.from_string(template)
+    except jinja2.TemplateSyntaxError as error:
+        raise TemplateError(f"the chat template cannot be compiled: line {error.lineno}: {error.message}") from error
+
+
+def check_template(template: str) -> None:
+    """Compile a chat template.
+
+    Raises:
+        TemplateError: it has an error; names the line.
+    """
+    _compile(template)
+
+
+@lru_cache(maxsize=1)
+def builtin_template() -> str:
+    """Our own Qwen3 template, for files that carry none or a broken one."""
+    return (files(__package__) / "templates" / "qwen3.jinja").read_text("utf-8")
+
+
+def render_prompt(
+    template: str,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    enable_thinking: bool | None = None,
+    add_generation_prompt: bool = True,
+    *,
+    marks: re.Pattern[str] = COMMON_MARKS,
+    variables: Mapping[str, Any] | None = None,
+) -> Prompt:
+    """Render messages with a chat template.
+
+    Args:
+        template: Jinja source.
+        messages: OpenAI messages.
+        tools: tools in OpenAI form.
+        enable_thinking: passed to the template where it is not None.
+        add_generation_prompt: end with the opening of the assistant's turn.
+        marks: matches the text of every special token; `Vocabulary.special_pattern` of the model at hand.
+        variables: more for the template, such as bos_token.
+
+    Raises:
+        TemplateError: the template cannot be compiled or refuses the messages.
+        RequestError: a message cannot be expressed.
+    """
+    guard = _Guard(marks)
+    context: dict[str, Any] = {
+        "messages": [_template_message(m, guard, "</think>" in template) for m in messages],
+        "tools": guard.deep(list(tools)) if tools else None,
+        "add_generation_prompt": add_generation_prompt,
+        **(variables or {}),
+    }
+    if enable_thinking is not None:
+        context["enable_thinking"] = enable_thinking
+    try:
+        text = _compile(template).render(context)
+    except jinja2.TemplateError as error:
+        raise TemplateError(f"the chat template refuses these messages: {error}") from error
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise TemplateError(f"the chat template failed: {type(error).__name__}: {error}") from error
+    return Prompt(tuple(text.split(_CUT)))
+
+
+class _Guard:
+    """Cuts content inside every special mark."""
+
+    def __init__(self, marks: re.Pattern[str]) -> None:
+        self._marks = marks
+
+    def text(self, text: str) -> str:
+        text = text.replace(_CUT, "\ufffd")
+        return self._marks.sub(lambda m: m.group()[0] + _CUT + m.group()[1:], text)
+
+    def deep(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            return {self.text(str(k)): self.deep(v) for k, v in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.deep(v) for v in value]
+        return value
+
+
+def _template_message(message: Mapping[str, Any], guard: _Guard, template_thinks: bool) -> dict[str, Any]:
+    role = "system" if message["role"] == "developer" else message["role"]
+    content = _content_text(message.get("content"))
+    reasoning = message.get("reasoning_content")
+    if role == "assistant" and not isinstance(reasoning, str) and template_thinks and "</think>" in content:
+        # Histories of other programs carry the thoughts in the content. The template would look for the tags
+        # itself, but it must not find any in content: split here, by its rule.
+        reasoning, _, _ = content.partition("</think>")
+        reasoning = reasoning.rstrip("\n").rpartition("<think>")[2].lstrip("\n")
+        content = content.rpartition("</think>")[2].lstrip("\n")
+    rendered: dict[str, Any] = {"role": role, "content": guard.text(content)}
+    if isinstance(reasoning, str):
+        rendered["reasoning_content"] = guard.text(reasoning)
+    if calls := message.get("tool_calls"):
+        rendered["tool_calls"] = [_template_call(call, guard) for call in calls]
+    for key in ("tool_call_id", "name"):
+        if isinstance(message.get(key), str):
+            rendered[key] = guard.text(message[key])
+    return rendered
+
+
+def _content_text(content: Any) -> str:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    parts = []
+    for part in content:
+        if not isinstance(part, Mapping) or part.get("type") not in ("text", "input_text", "output_text"):
+            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+            raise RequestError(f"content part of type {kind!r}: only text is supported")
+        parts.append(str(part["text"]))
+    return "".join(parts)
+
+
+def _template_call(call: Mapping[str, Any], guard: _Guard) -> dict[str, Any]:
+    function = call["function"]
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        text = guard.text(arguments.strip() or "{}")
+        try:
+            arguments = _Arguments(text)
+        except (ValueError, TypeError):
+            arguments = text  # a broken history is shown to the model as it is
+    else:
+        arguments = guard.deep(arguments or {})
+    rendered = {"type": "function", "function": {"name": guard.text(str(function["name"])), "arguments": arguments}}
+    return rendered if call.get("id") is None else {"id": str(call["id"]), **rendered}

@@ -1,0 +1,158 @@
+"""The grammar of a reply: thinking and text free, every call's arguments by its tool's schema.
+
+Reads the dialect's settings and writes llguidance's Lark; knows no tokens. Key order of arguments is the schema's:
+`properties` in order, then required names without a property, then extras.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from laploop.engine import GrammarError
+from laploop.engine.grammar import Grammar, json_rule
+
+from .dialect import Dialect, get_dialect
+from .request import Request, ToolChoice
+from .schema import arguments_schema, check_schema, why_not_enforced
+
+_ANY_OBJECT: dict[str, Any] = {"type": "object"}
+
+
+def tool_grammar(
+    tools: Sequence[Mapping[str, Any]],
+    tool_choice: ToolChoice = "auto",
+    parallel_tool_calls: bool = True,
+    dialect: str | Dialect = "qwen3",
+    enable_thinking: bool = False,
+) -> Grammar:
+    """The grammar of the replies to a request with these tools.
+
+    Args:
+        tools: in OpenAI form.
+        tool_choice: as in the request.
+        parallel_tool_calls: whether a reply may hold several calls.
+        dialect: name or settings of the family's syntax.
+        enable_thinking: whether the reply may begin with a thinking block.
+
+    Raises:
+        RequestError: a schema is invalid; names tool, pointer and keyword.
+    """
+    request = Request.of(
+        [{"role": "user", "content": ""}],
+        {"tools": tools, "tool_choice": tool_choice, "parallel_tool_calls": parallel_tool_calls},
+    )
+    family = get_dialect(dialect) if isinstance(dialect, str) else dialect
+    return reply_grammar(request, family, thinking="allowed" if enable_thinking else "none")
+
+
+def reply_grammar(request: Request, dialect: Dialect, thinking: str) -> Grammar:
+    """The grammar of the reply to `request`.
+
+    Args:
+        request: tools, tool_choice, parallel_tool_calls and response_format count.
+        dialect: the family's syntax.
+        thinking: "none", "allowed" (the reply may open a block) or "open" (the prompt has opened one).
+    """
+    writer = _Writer(dialect)
+    names = set(request.allowed_names)
+    allowed = [t["function"] for t in request.tools if t["function"]["name"] in names]
+    answer = _answer(writer, request, bool(allowed) or bool(request.tools))
+    body = answer
+    if allowed:
+        calls = writer.calls(allowed, request.parallel_tool_calls)
+        body = calls if request.must_call else f"({answer} | {writer.text_before_calls()} {calls})"
+    if dialect.think and thinking != "none":
+        opened, closed = (writer.mark(m) for m in dialect.think)
+        block = f"think: THOUGHT? {closed} NEWLINES?\nTHOUGHT: /(.|\\n)+/\nNEWLINES: /\\n+/\n"
+        writer.rules.append(block)
+        body = f"think {body}" if thinking == "open" else f"({opened} think)? {body}"
+    return writer.grammar(body)
+
+
+def _answer(writer: _Writer, request: Request, guarded: bool) -> str:
+    """The rule of a reply without calls."""
+    form = request.response_format or {"type": "text"}
+    if form["type"] == "text":
+        return writer.text(guarded)
+    schema: Mapping[str, Any] = _ANY_OBJECT
+    if form["type"] == "json_schema":
+        schema = form["json_schema"].get("schema", _ANY_OBJECT)
+        check_schema(schema, "response_format")
+    return writer.rule("answer", _enforceable(json.dumps(schema), "response_format"))
+
+
+class _Writer:
+    """Collects rules and marks."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.dialect = dialect
+        self.rules: list[str] = []
+        self.marks: list[str] = []
+
+    def mark(self, text: str) -> str:
+        if text not in self.marks:
+            self.marks.append(text)
+        return f"mark_{self.marks.index(text)}"
+
+    def rule(self, name: str, body: str) -> str:
+        self.rules.append(f"{name}: {body}\n")
+        return name
+
+    def text(self, guarded: bool) -> str:
+        """Free text, possibly empty; where calls are possible it may not begin like one of the family's own wrappers."""
+        first = self.dialect.text_never_starts_with
+        if guarded and first:
+            stops = "".join("\\" + c if c in "[]\\^-&~" else c for c in first)
+            self.rules.append(f"TEXT: /[^{stops}\\s](.|\\n)*/\n")
+        else:
+            self.rules.append("TEXT: /(.|\\n)+/\n")
+        return "TEXT?"
+
+    def text_before_calls(self) -> str:
+        """Text in front of a call: only where the call begins with a mark that text cannot hold."""
+        return "TEXT?" if not self.dialect.text_never_starts_with else ""
+
+    def calls(self, functions: Sequence[Mapping[str, Any]], parallel: bool) -> str:
+        """One or more calls in one of the family's wrappers."""
+        for i, function in enumerate(functions):
+            head = json.dumps('{"name": ' + json.dumps(function["name"], ensure_ascii=False) + ', "arguments": ', ensure_ascii=False)
+            self.rules.append(f"call_{i}: {head} args_{i} \"}}\"\nargs_{i}: {_arguments_rule(function)}\n")
+        self.rule("call", " | ".join(f"call_{i}" for i in range(len(functions))))
+        blocks = []
+        for i, wrapper in enumerate(self.dialect.wrappers):
+            more = ' ("\\n" call)*' if parallel and wrapper.many else ""
+            block = f'{self.mark(wrapper.open)} "\\n" call{more} "\\n" {self.mark(wrapper.close)}'
+            again = f' ("\\n" {block})*' if parallel and not wrapper.many and not wrapper.whole_answer else ""
+            blocks.append(self.rule(f"block_{i}", block + again))
+        return self.rule("calls", " | ".join(blocks))
+
+    def grammar(self, start: str) -> Grammar:
+        return Grammar(f"start: {start}\n" + "".join(self.rules), tuple(self.marks))
+
+
+def _arguments_rule(function: Mapping[str, Any]) -> str:
+    parameters = function.get("parameters") or {}
+    where = f"tool {function['name']!r}"
+    check_schema(parameters, where)
+    return _enforceable(json.dumps(arguments_schema(parameters)), where)
+
+
+@lru_cache(maxsize=512)
+def _enforceable(schema_text: str, where: str) -> str:
+    """The rule for a schema: all of it, else all that llguidance can enforce, with one warning."""
+    schema = json.loads(schema_text)
+    reason = why_not_enforced(schema)
+    if not reason:
+        return json_rule(schema)
+    for candidate in (schema, _ANY_OBJECT):
+        try:
+            Grammar.json_schema(candidate, lenient=True)
+        except GrammarError:
+            continue
+        warnings.warn(f"{where}: enforced in part, the rest is validated after generation: {reason}", stacklevel=2)
+        return json_rule(candidate, lenient=True)
+    raise GrammarError(f"{where}: {reason}")
