@@ -27,7 +27,7 @@ def choose(
     catalogue: Catalogue | None = None,
     store: Store | None = None,
 ) -> tuple[str, str]:
-    """Bring a model to disk; return its name, and the name of the default where that could not be had, else "".
+    """Bring a model to disk; return its name, and that of the default where it could not be had, else "".
 
     Args:
         fallback: the model to take where the default is out of reach.

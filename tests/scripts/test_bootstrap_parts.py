@@ -1,4 +1,4 @@
-"""The parts of set-up that install nothing: arguments, stamps, causes of failures, the search for a Python."""
+"""The parts of set-up that install nothing: arguments, stamps, causes of failures, finding a Python."""
 
 from __future__ import annotations
 
@@ -127,6 +127,7 @@ def test_the_version_of_llama_cpp_is_that_of_the_constraints() -> None:
         ("Could NOT find Vulkan (missing: Vulkan_LIBRARY)", "no Vulkan SDK"),
         ("The virtual environment was not created: ensurepip is not available.", "without venv"),
         ("ERROR: No matching distribution found for numpy==9", "lacks a version"),
+        ("ERROR: Could not find a version (from versions: none)", "cannot be reached or does not have"),
     ],
 )
 def test_a_failure_names_its_likely_cause_and_the_log(output: str, cause: str, tmp_path: Path) -> None:

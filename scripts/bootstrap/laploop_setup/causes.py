@@ -59,6 +59,11 @@ _CAUSES = (
         "check the clock, or name your certificates in PIP_CERT",
     ),
     (
+        r"from versions: none\)",
+        "the package index cannot be reached or does not have a package",
+        "check the network, or pip's index and proxy settings, and repeat",
+    ),
+    (
         r"No matching distribution found|Could not find a version",
         "the package index lacks a version that constraints.txt asks for",
         "check that pip's index is up to date, and that this Python is 3.10 to 3.13",
