@@ -278,7 +278,7 @@ def test_timings_are_told_on_stderr_when_asked_for(made: Checkout) -> None:
 
 
 def test_a_new_module_is_linked_and_a_deleted_one_cut_off_without_any_index(made: Checkout) -> None:
-    """The strict editable install links file by file; without a new one `laploop.scripts.extra` is not found."""
+    """The strict editable install links file by file: without another install the new one is not found."""
     nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "LAPLOOP_LLAMA_WHEELS": "http://127.0.0.1:9"}
     extra = made.root / "scripts" / "extra.py"
     extra.write_text("print('here')")
