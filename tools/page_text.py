@@ -1,7 +1,8 @@
 """A downloaded page → its title and main text. It knows HTML, JSON and plain text, and fetches nothing.
 
-Main text is trafilatura's; where it finds none, or cannot be imported, the text of the body without
-navigation.
+Main text is trafilatura's. Where it finds none or cannot be imported, and on pages of a few paragraphs (whose
+Chinese text it takes for too short, and then adds the navigation), it is the body without navigation, header
+and footer.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from .errors import WebError
 
+_SHORT_PAGE_CHARS = 1_000
 _META_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 _XML_CHARSET = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w.:-]+)""")
 _HTML_START = re.compile(
@@ -149,9 +151,11 @@ def _read_html(html: str, url: str) -> PageText:
     except (etree.ParserError, etree.XMLSyntaxError, ValueError) as error:
         raise WebError(f"{url[:200]} has no readable text: the page is empty or not HTML") from error
     title = _title(tree)
-    text, notes = _main_text(html, url)
-    if not text:
-        text = _plain_text(tree)
+    text = _plain_text(tree)
+    notes: tuple[str, ...] = ()
+    if len(text) > _SHORT_PAGE_CHARS:
+        main, notes = _main_text(html, url)
+        text = main or text
     if not text:
         raise WebError(
             f"{url[:200]} has no readable text" + (f" (title: {title[:200]})" if title else "")
@@ -164,7 +168,7 @@ def _main_text(html: str, url: str) -> tuple[str, tuple[str, ...]]:
     try:
         import trafilatura
     except ImportError as error:  # lxml_html_clean is missing: pip before 23.3 overlooks it
-        return "", (f"plain extraction: trafilatura cannot be imported ({error})",)
+        return "", (f"plain extraction: trafilatura cannot be imported ({' '.join(str(error).split())})",)
     return (trafilatura.extract(html, url=url, include_comments=False, include_tables=True) or "").strip(), ()
 
 
