@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,8 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "-I", "-m", "build", "--no-isolation", "--outdir", str(out), str(source)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    absent = re.findall(r"Package '([\w.]+)' is absent", done.stdout + done.stderr)
+    assert not absent, f"list in pyproject.toml's packages and package-dir: {sorted(set(absent))}"
     return out
 
 

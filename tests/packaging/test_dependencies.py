@@ -1,0 +1,70 @@
+"""What the code imports is what pyproject.toml declares, and what docs/dependencies.md gives a reason for."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+import sys
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+DECLARED = {canonicalize_name(Requirement(text).name) for text in PROJECT["dependencies"]}
+EXTRA = {
+    canonicalize_name(Requirement(text).name)
+    for extra in PROJECT["optional-dependencies"].values()
+    for text in extra
+} - {"laploop"}
+PART_OF_OTHERS = {"pydantic-core", "openai"}  # pydantic's own half; the extra of that name
+# Imported by nobody here: data that the standard library's zoneinfo finds by itself, and a need of trafilatura
+# that pip before 23.3 does not see.
+NOT_IMPORTED = {"tzdata", "lxml-html-clean"}
+
+
+def imported_distributions() -> dict[str, str]:
+    """Distribution → one file that imports it, for all third-party imports of the package's folders."""
+    home = importlib.metadata.packages_distributions()
+    found = {}
+    for folder in ("engine", "models", "tools", "agent", "scripts"):
+        for path in (ROOT / folder).rglob("*.py"):
+            if "bootstrap" in path.parts or "benchmarks" in path.parts:
+                continue
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom) and node.level == 0:
+                    names = [node.module or ""]
+                for name in (
+                    {name.partition(".")[0] for name in names} - {"laploop"} - sys.stdlib_module_names
+                ):
+                    for distribution in home.get(name, [name]):
+                        found[canonicalize_name(distribution)] = f"{path.relative_to(ROOT)} ({name})"
+    return found
+
+
+def test_every_imported_package_is_declared() -> None:
+    undeclared = {
+        name: where
+        for name, where in imported_distributions().items()
+        if name not in DECLARED | PART_OF_OTHERS
+    }
+    assert undeclared == {}
+
+
+def test_every_core_dependency_is_imported() -> None:
+    assert DECLARED - NOT_IMPORTED - set(imported_distributions()) == set()
+
+
+def test_every_dependency_has_its_reason_in_the_docs() -> None:
+    text = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    named = {canonicalize_name(word) for line in rows for word in re.findall(r"[\w-]+", line)}
+    assert (DECLARED | EXTRA) - named == set()
