@@ -19,7 +19,7 @@ from .hub_cache import cached_file, repo_folder
 from .hub_errors import hub_errors, transport_error, within
 from .part_file import PartFile
 from .progress import Progress, ProgressFunction, silent
-from .store import Store, check_disk_space
+from .store import Store, check_disk_space, sha256_of
 
 if TYPE_CHECKING:
     from huggingface_hub import HfFileMetadata
@@ -79,12 +79,12 @@ def fetch(wanted: Wanted, store: Store, progress: ProgressFunction = silent) -> 
     """
     with store.lock(f"{wanted.repo}/{wanted.file}", progress):
         found = cached_file(wanted.repo, wanted.file, wanted.revision)
-        if found is not None:  # another process was quicker
+        if found is not None and wanted.sha256 is None:  # another process was quicker
             return found
-        return _fetch_locked(wanted, progress)
+        return _fetch_locked(wanted, store, progress)
 
 
-def _fetch_locked(wanted: Wanted, progress: ProgressFunction) -> Path:
+def _fetch_locked(wanted: Wanted, store: Store, progress: ProgressFunction) -> Path:
     from huggingface_hub import hf_hub_download, hf_hub_url
 
     host = endpoint_host()
@@ -94,6 +94,8 @@ def _fetch_locked(wanted: Wanted, progress: ProgressFunction) -> Path:
         etag, size_bytes, sha256 = _agree(wanted, _metadata(url), host)
         blobs = repo_folder(wanted.repo) / "blobs"
         blob = blobs / etag
+        if blob.exists() and sha256 and sha256_of(blob, progress) != sha256:
+            blob.unlink()  # left by some other tool without a snapshot entry, and damaged
         if not blob.exists():
             part_path = blobs / f"{etag}.laploop.part"
             there_bytes = part_path.stat().st_size if part_path.exists() else 0
@@ -105,6 +107,8 @@ def _fetch_locked(wanted: Wanted, progress: ProgressFunction) -> Path:
         path = Path(hf_hub_download(wanted.repo, wanted.file, revision=wanted.revision))
     if not path.is_symlink() and path.is_file() and blob.exists():
         blob.unlink()  # a file system without links: one copy is enough
+    if sha256 is not None:
+        store.remember(path, sha256)
     return path
 
 
@@ -129,7 +133,7 @@ def _agree(wanted: Wanted, metadata: Any, host: str) -> tuple[str, int | None, s
         if here is not None and there is not None and here != there:
             raise ChecksumError(
                 f"{host} offers another {wanted.file} than the catalogue means ({kind} {there}, expected "
-                f"{here}): it was changed in {wanted.repo}. To take it as it is: hf:{wanted.repo}/{wanted.file}."
+                f"{here}): {wanted.repo} was changed. To take it as it is: hf:{wanted.repo}/{wanted.file}."
             )
     return etag, wanted.size_bytes or size_bytes, wanted.sha256 or sha256
 

@@ -19,8 +19,8 @@ T = TypeVar("T")
 def hub_errors(host: str, what: str = "") -> Iterator[None]:
     """Turn the client's errors inside the block into ours.
 
-    `ModelNotFoundError` for what is not there, `DiskSpaceError` for a full disk, `ModelUnavailableError` for the
-    rest, with the reason in a few words.
+    `ModelNotFoundError` for what is not there, `DiskSpaceError` for a full disk, `ModelUnavailableError` for
+    the rest, with the reason in a few words.
     """
     from huggingface_hub import errors
 

