@@ -1,0 +1,185 @@
+"""`laploop chat`: questions in a row to one loaded model, which remembers. It knows a prompt line and its
+commands.
+
+On a terminal the line has history and may span lines (Alt-Enter, or a backslash at the end); with piped input
+every line is a question and only the answers are printed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import background
+from .ask import answer, make_agent, report
+from .cli import EXIT_ERROR, complain
+from .options import Options, collect, shared_options
+
+if TYPE_CHECKING:
+    from laploop.models import Model
+    from laploop.tools import Tool
+
+    from .terminal import View
+
+HELP = """\
+/help              this text
+/clear             forget the conversation
+/tools             the tools that the model may call
+/think on|off|auto think before answering, or not; auto leaves it to the model
+/exit, /quit       leave (so does Ctrl-D)
+Alt-Enter, or a backslash at the end of a line, starts a new line. Ctrl-C stops an answer."""
+
+
+@click.command(context_settings={"max_content_width": 100})
+@shared_options()
+@click.pass_context
+def chat(ctx: click.Context, /, **values: Any) -> int:
+    """Talk with a model that stays loaded and remembers."""
+    options = collect(ctx, values)
+    from .loading import chosen_tools, loaded_model
+    from .terminal import make_view
+
+    tools = chosen_tools(options)
+    with loaded_model(options) as model:
+        lines = prompted_lines(f"{model.name} · /help") if sys.stdin.isatty() else piped_lines()
+        return Conversation(model, tools, options, make_view).hold(lines)
+
+
+class Conversation:
+    """A session with a model, fed with lines."""
+
+    def __init__(
+        self, model: Model, tools: Sequence[Tool], options: Options, make_view: Callable[[], View]
+    ) -> None:
+        from laploop.agent import Session
+
+        self.session = Session()
+        self.options = options
+        self._model = model
+        self._tools = tools
+        self._make_view = make_view
+        self._agent = make_agent(model, tools, options)
+        self._commands: dict[str, Callable[[str], None]] = {
+            "/help": lambda _: click.echo(HELP),
+            "/clear": self._clear,
+            "/tools": self._show_tools,
+            "/think": self._think,
+        }
+
+    def hold(self, lines: Iterator[str]) -> int:
+        """Answer line after line until they end or one says /exit; 1 if a question failed."""
+        code = 0
+        for line in lines:
+            text = line.strip()
+            if text in ("/exit", "/quit"):
+                break
+            if text.startswith("/"):
+                self._command(text)
+            elif text:
+                code = self._ask(text) or code
+        return code
+
+    def _ask(self, question: str) -> int:
+        from laploop.agent import AgentError
+        from laploop.engine import EngineError
+        from laploop.models import ModelError
+
+        try:
+            report(answer(self._agent, question, self._make_view(), self.session))
+        except KeyboardInterrupt:
+            background.wait()  # the run ends at its next token; until then the model is not free
+            complain("stopped; the conversation goes on")
+        except (AgentError, EngineError, ModelError) as error:
+            complain(f"{error} (/clear forgets the conversation)")
+            return EXIT_ERROR
+        return 0
+
+    def _command(self, text: str) -> None:
+        name, _, rest = text.partition(" ")
+        command = self._commands.get(name)
+        if command is None:
+            complain(f"there is no {name}; the commands are {', '.join(self._commands)}, /exit, /quit")
+        else:
+            command(rest.strip())
+
+    def _clear(self, _: str) -> None:
+        self.session.clear()
+        click.echo("The conversation is forgotten.", err=True)
+
+    def _show_tools(self, _: str) -> None:
+        for tool in self._tools:
+            click.echo(f"{tool.name}: {' '.join(tool.description.split())}", err=True)
+        if not self._tools:
+            click.echo("There are no tools (--no-tools).", err=True)
+
+    def _think(self, value: str) -> None:
+        if value in ("on", "off", "auto"):
+            self.options = replace(self.options, reasoning=value)
+            self._agent = make_agent(self._model, self._tools, self.options)
+        elif value:
+            complain(f"/think takes on, off or auto, not {value!r}")
+            return
+        click.echo(f"Thinking: {self.options.reasoning}.", err=True)
+
+
+def piped_lines() -> Iterator[str]:
+    """The lines of standard input; a backslash at the end joins the next one."""
+    waiting = ""
+    for line in sys.stdin:
+        text = line.rstrip("\r\n")
+        if text.endswith("\\"):
+            waiting += text[:-1] + "\n"
+            continue
+        yield waiting + text
+        waiting = ""
+    if waiting:
+        yield waiting
+
+
+def prompted_lines(title: str) -> Iterator[str]:
+    """What is typed at a prompt, until Ctrl-D; Ctrl-C throws the line away. History is kept in the data
+    folder.
+    """
+    from platformdirs import user_data_path
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.history import FileHistory
+
+    folder = user_data_path("laploop", appauthor=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    session: PromptSession[str] = PromptSession(
+        history=FileHistory(str(folder / "chat-history.txt")), key_bindings=_keys(), multiline=True
+    )
+    click.echo(title, err=True)
+    while True:
+        try:
+            yield session.prompt("> ", prompt_continuation="  ")
+        except KeyboardInterrupt:  # noqa: PERF203 - one try per line that a person types
+            click.echo("Ctrl-D or /exit leaves.", err=True)
+        except EOFError:
+            return
+
+
+def _keys() -> Any:
+    """Enter sends, unless a backslash stands before the cursor; Alt-Enter starts a new line."""
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def send(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.document.text_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.insert_text("\n")
+        else:
+            buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def new_line(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys

@@ -1,0 +1,90 @@
+"""`laploop demo`: the sample questions over sample services on this machine. What it shows is marked as
+sample data.
+
+The values behind the weather and the news are drawn anew for each run, so that no answer can be known
+beforehand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .ask import answer, make_agent, report
+from .cli import EXIT_NO_ANSWER
+from .options import collect, flag, shared_options
+
+if TYPE_CHECKING:
+    from laploop.agent import Agent, RunResult
+
+    from .terminal import View
+
+QUESTIONS = (
+    "北京和上海今天哪里更热？",
+    "帮我看看今天 AI 新闻里第一条的正文。",
+    "上海今天多少度？顺便帮我算 23 乘以 17 的结果。",
+    "现在几点了？",
+    "1+1等于几？",
+)
+MARK = "sample data, drawn for this run"
+
+
+@click.command(context_settings={"max_content_width": 100})
+@flag(
+    "--question",
+    "numbers",
+    type=click.IntRange(1, len(QUESTIONS)),
+    multiple=True,
+    help="Ask only this one (1–5; may be repeated).",
+)
+@flag("--data-seed", type=click.IntRange(min=0), help="Draw the same sample data again.")
+@flag("--json", "as_json", is_flag=True, default=False, help="Print the runs as one JSON list.")
+@shared_options()
+@click.pass_context
+def demo(
+    ctx: click.Context, /, numbers: tuple[int, ...], data_seed: int | None, as_json: bool, **values: Any
+) -> int:
+    """Ask five sample questions, with sample weather, news and pages served on this machine."""
+    options = collect(ctx, values)
+    from .loading import chosen_tools, loaded_model
+    from .sample_services import SampleServices
+    from .terminal import ProgressView, json_text, make_view
+
+    with SampleServices(seed=data_seed) as services, loaded_model(options) as model:
+        agent = make_agent(model, chosen_tools(options, services.web_config()), options)
+        runs = ask_all(agent, numbers or range(1, len(QUESTIONS) + 1), ProgressView if as_json else make_view)
+    if as_json:
+        click.echo(json_text([as_record(n, result) for n, result in runs]))
+    return 0 if all(result.answered for _, result in runs) else EXIT_NO_ANSWER
+
+
+def ask_all(
+    agent: Agent, numbers: tuple[int, ...] | range, make: Callable[[], View]
+) -> list[tuple[int, RunResult]]:
+    """Ask the questions with these numbers, each with a fresh history."""
+    runs = []
+    for number in numbers:
+        click.echo(f"\n{number}. {QUESTIONS[number - 1]}   [{MARK}]", err=True)
+        result = answer(agent, QUESTIONS[number - 1], make())
+        report(result)
+        runs.append((number, result))
+    return runs
+
+
+def as_record(number: int, result: RunResult) -> dict[str, Any]:
+    """A run for --json: the question, the tools of each round, and the result."""
+    return {
+        "number": number,
+        "question": QUESTIONS[number - 1],
+        "data": MARK,
+        "tool_path": tool_path(result),
+        **result.to_dict(),
+    }
+
+
+def tool_path(result: RunResult) -> list[list[str]]:
+    """The names that were called, a list per tool round, in the order of the calls."""
+    rounds = (m.get("tool_calls") or [] for m in result.messages if m["role"] == "assistant")
+    return [[call["function"]["name"] for call in calls] for calls in rounds if calls]

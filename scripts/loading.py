@@ -1,0 +1,78 @@
+"""From the flags to a loaded model and its tools, with a word on stderr while it takes long. It asks nothing
+of either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from . import background
+from .options import Options
+
+if TYPE_CHECKING:
+    from laploop.models import Model
+    from laploop.tools import Tool, WebConfig
+
+QUIET_S = 1.0  # loading that is over sooner is not worth a line
+
+
+@contextlib.contextmanager
+def loaded_model(options: Options) -> Iterator[Model]:
+    """Find (and if need be fetch) the model that the flags name, load it, and free it at the end.
+
+    Raises ModelError or EngineError. Ctrl-C is answered at once, also while native code loads.
+    """
+    from laploop.engine import Engine, EngineConfig
+    from laploop.models import ChatModel, resolve_model
+
+    from .progress import progress_printer
+
+    config = EngineConfig(**options.engine_settings())
+    with progress_printer() as progress:
+        resolved = background.call(
+            lambda: resolve_model(options.spec, offline=options.offline, progress=progress)
+        )
+    with _status(f"Loading {resolved.name} …"):
+        model = background.call(lambda: ChatModel(Engine.load(resolved.path, config), resolved.name))
+    try:
+        yield model
+    finally:
+        if not background.is_busy():  # freeing a model under a thread that decodes with it would crash
+            model.close()
+
+
+def chosen_tools(options: Options, web: WebConfig | None = None) -> list[Tool]:
+    """The built-in tools, with the file tools inside --root; none with --no-tools."""
+    if options.no_tools:
+        return []
+    from laploop.tools import builtin_tools
+
+    return builtin_tools(root=options.root or Path.cwd(), web=web)
+
+
+@contextlib.contextmanager
+def _status(text: str) -> Iterator[None]:
+    """Show `text` on stderr once QUIET_S have passed; on a terminal it is wiped out at the end."""
+    is_terminal = sys.stderr.isatty()
+    shown = threading.Event()
+
+    def show() -> None:
+        shown.set()
+        sys.stderr.write(text if is_terminal else text + "\n")
+        sys.stderr.flush()
+
+    timer = threading.Timer(QUIET_S, show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if shown.is_set() and is_terminal:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()

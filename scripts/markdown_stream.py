@@ -1,0 +1,93 @@
+"""Markdown that is shown while it is still being written. It knows no events.
+
+Blocks that are whole are printed for good; the last, unfinished one is drawn anew as it grows. So a long
+answer scrolls like any other output, and nothing is printed twice.
+"""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.live import Live
+from rich.markdown import Markdown
+
+
+class MarkdownStream:
+    """Feed it pieces of text, close it once."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._rest = ""
+        self._live: Live | None = None
+        self._n_blocks = 0
+
+    def feed(self, piece: str) -> None:
+        """Take a piece of text; it may end anywhere."""
+        done, self._rest = split_blocks(self._rest + piece)
+        if done.strip():
+            self._print(done)
+        if not self._rest.strip():
+            return
+        if self._live is None:
+            self._gap()
+            self._live = Live(console=self._console, transient=True, refresh_per_second=8)
+            self._live.start()
+        self._live.update(_rendered(self._rest))
+
+    def close(self) -> None:
+        """Print what is left."""
+        rest, self._rest = self._rest, ""
+        if rest.strip():
+            self._print(rest)
+        self._stop_live()
+
+    def _print(self, text: str) -> None:
+        if not self._stop_live():
+            self._gap()
+        self._console.print(_rendered(text))
+        self._n_blocks += 1
+
+    def _gap(self) -> None:
+        if self._n_blocks:
+            self._console.print()
+
+    def _stop_live(self) -> bool:
+        if self._live is None:
+            return False
+        self._live.stop()
+        self._live = None
+        return True
+
+
+def _rendered(text: str) -> Markdown:
+    # No hyperlinks: they hide their target behind text that the model chose.
+    return Markdown(text, code_theme="ansi_dark", hyperlinks=False)
+
+
+def split_blocks(text: str) -> tuple[str, str]:
+    """The blocks of Markdown that nothing to come can change, and the rest; both joined are the text.
+
+    A cut falls after a blank line, outside of a code fence, before a line that has begun and is not indented
+    (an indented one may belong to the list item above).
+    """
+    cut = position = 0
+    fence = ""
+    after_blank = False
+    for line in text.splitlines(keepends=True):
+        stripped = line.strip()
+        if fence:
+            if stripped.startswith(fence) and not stripped.strip(fence[0]):
+                fence = ""
+        else:
+            if after_blank and stripped and not line[0].isspace():
+                cut = position
+            fence = _fence_of(stripped)
+        after_blank = not fence and not stripped
+        position += len(line)
+    return text[:cut], text[cut:]
+
+
+def _fence_of(line: str) -> str:
+    """The run of back-quotes or tildes that opens a code block on this line; "" for none."""
+    if line[:3] not in ("```", "~~~"):
+        return ""
+    return line[: len(line) - len(line.lstrip(line[0]))]

@@ -1,0 +1,164 @@
+"""The flags that several sub-commands share, and what they stand for. Names follow llama.cpp where it has
+one.
+
+Every flag has a variable (`--ctx-size` is LAPLOOP_CTX_SIZE) that the flag beats; a flag that is not set
+leaves the default of the model or the engine. This module imports neither: values are handed on as they are,
+and checked there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+DEFAULT_MODEL = "qwen3-1.7b"
+KV_TYPES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"]
+
+
+def flag(*names: str, **settings: Any) -> Callable[[F], F]:
+    """A click option whose variable is LAPLOOP_ and the long name."""
+    long_name = next(n for n in names if n.startswith("--")).split("/")[0]
+    variable = "LAPLOOP_" + long_name.lstrip("-").replace("-", "_").upper()
+    return click.option(*names, envvar=variable, **settings)
+
+
+_MODEL = [
+    flag(
+        "-m",
+        "--model",
+        metavar="MODEL",
+        help=f"Short name, path, or hf:owner/repo[:quant]. [{DEFAULT_MODEL}]",
+    ),
+    flag("-hf", "--hf-repo", metavar="REPO", help="A repository on Hugging Face: owner/repo[:quant]."),
+    flag(
+        "-c", "--ctx-size", type=click.IntRange(min=0), help="Context length in tokens; 0: the model's own."
+    ),
+    flag("-t", "--threads", type=click.IntRange(min=1), help="CPU threads."),
+    flag("-b", "--batch-size", type=click.IntRange(min=1), help="Most tokens in a batch."),
+    flag("-ub", "--ubatch-size", type=click.IntRange(min=1), help="Most tokens computed at once."),
+    flag(
+        "-ngl", "--gpu-layers", type=click.IntRange(min=0), help="Layers on the GPU. [all that the build can]"
+    ),
+    flag("-fa", "--flash-attn", type=click.Choice(["on", "off", "auto"]), help="Flash attention."),
+    flag("-ctk", "--cache-type-k", type=click.Choice(KV_TYPES), help="Type of the K cache."),
+    flag("-ctv", "--cache-type-v", type=click.Choice(KV_TYPES), help="Type of the V cache."),
+    flag("--offline", is_flag=True, default=False, help="Never use the network to find a model."),
+]
+_SAMPLING = [
+    flag("-n", "--n-predict", type=click.IntRange(min=1), help="Most tokens of one reply."),
+    flag("-s", "--seed", type=click.IntRange(min=0), help="Seed of the sampling."),
+    flag("--temp", type=click.FloatRange(min=0), help="Temperature; 0 is greedy."),
+    flag("--top-k", type=click.IntRange(min=0), help="Keep the k likeliest tokens; 0: all."),
+    flag(
+        "--top-p", type=click.FloatRange(min=0, max=1, min_open=True), help="Keep this share of probability."
+    ),
+    flag(
+        "--min-p", type=click.FloatRange(min=0, max=1), help="Drop tokens below this share of the likeliest."
+    ),
+    flag("--reasoning", type=click.Choice(["on", "off", "auto"]), default="auto", help="Thinking. [auto]"),
+]
+_TOOLS = [
+    flag("--max-rounds", type=click.IntRange(min=1), default=5, help="Most tool rounds per question. [5]"),
+    flag(
+        "--root",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        help="The folder that the file tools may read. [the current one]",
+    ),
+    flag("--no-tools", is_flag=True, default=False, help="Ask the model alone."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The shared flags, as given; None: not set."""
+
+    model: str | None = None
+    hf_repo: str | None = None
+    ctx_size: int | None = None
+    threads: int | None = None
+    batch_size: int | None = None
+    ubatch_size: int | None = None
+    gpu_layers: int | None = None
+    flash_attn: str | None = None
+    cache_type_k: str | None = None
+    cache_type_v: str | None = None
+    offline: bool = False
+    n_predict: int | None = None
+    seed: int | None = None
+    temp: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    reasoning: str = "auto"
+    max_rounds: int = 5
+    root: Path | None = None
+    no_tools: bool = False
+
+    @property
+    def spec(self) -> str:
+        """The model as resolve_model takes it."""
+        if self.hf_repo is not None:
+            return f"hf:{self.hf_repo.removeprefix('hf:')}"
+        return self.model or DEFAULT_MODEL
+
+    def engine_settings(self) -> dict[str, Any]:
+        """Arguments of EngineConfig; only what was set."""
+        values = {
+            "n_ctx": self.ctx_size,
+            "n_threads": self.threads,
+            "n_batch": self.batch_size,
+            "n_ubatch": self.ubatch_size,
+            "n_gpu_layers": self.gpu_layers,
+            "flash_attn": self.flash_attn,
+            "type_k": self.cache_type_k,
+            "type_v": self.cache_type_v,
+        }
+        return {k: v for k, v in values.items() if v is not None}
+
+    def agent_settings(self) -> dict[str, Any]:
+        """Arguments of Agent: sampling and the cap on rounds."""
+        return {
+            "max_rounds": self.max_rounds,
+            "max_tokens": self.n_predict,
+            "seed": self.seed,
+            "temperature": self.temp,
+            "top_k": self.top_k,
+            "top_p": self.top_p,
+            "min_p": self.min_p,
+            "enable_thinking": {"on": True, "off": False, "auto": None}[self.reasoning],
+        }
+
+
+def shared_options(*, tools: bool = True) -> Callable[[F], F]:
+    """Give a command the shared flags; `collect` turns their values into Options."""
+
+    def decorate(command: F) -> F:
+        for option in reversed([*_MODEL, *_SAMPLING, *(_TOOLS if tools else ())]):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def collect(ctx: click.Context, values: dict[str, Any]) -> Options:
+    """Options out of a command's parameters.
+
+    -m and -hf both name the model: as flags they exclude each other; a flag beats the other one's variable.
+    """
+    known = {f.name for f in fields(Options)}
+    given = {k: v for k, v in values.items() if k in known}
+    if given.get("model") and given.get("hf_repo"):
+        typed = [n for n in ("model", "hf_repo") if _is_flag(ctx, n)]
+        if len(typed) != 1:
+            raise click.UsageError("-m and -hf both name the model; give one of them")
+        given["hf_repo" if typed == ["model"] else "model"] = None
+    return Options(**given)
+
+
+def _is_flag(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE

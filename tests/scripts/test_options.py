@@ -1,0 +1,174 @@
+"""The shared flags: each has a variable, each reaches the engine or the agent, none is lost."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+from laploop.agent import Agent
+from laploop.engine import EngineConfig
+from laploop.engine.config import KV_TYPES
+from laploop.models import ScriptedModel
+from laploop.scripts import options
+from laploop.scripts.ask import ask, make_agent
+from laploop.scripts.chat import chat
+from laploop.scripts.demo import demo
+
+EVERY_FLAG = [
+    "-m",
+    "x",
+    "-c",
+    "1024",
+    "-t",
+    "3",
+    "-b",
+    "128",
+    "-ub",
+    "64",
+    "-ngl",
+    "7",
+    "-fa",
+    "on",
+    "-ctk",
+    "q8_0",
+    "-ctv",
+    "q4_0",
+    "--offline",
+    "-n",
+    "99",
+    "-s",
+    "5",
+    "--temp",
+    "0.5",
+    "--top-k",
+    "7",
+    "--top-p",
+    "0.9",
+    "--min-p",
+    "0.1",
+    "--reasoning",
+    "off",
+    "--max-rounds",
+    "2",
+    "--no-tools",
+]
+
+
+def collected(*args: str, env: dict[str, str] | None = None) -> options.Options:
+    """What a command with the shared flags gets."""
+    seen: list[options.Options] = []
+
+    @click.command()
+    @options.shared_options()
+    @click.pass_context
+    def command(ctx: click.Context, **values: Any) -> None:
+        seen.append(options.collect(ctx, values))
+
+    result = CliRunner().invoke(command, list(args), env=env, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return seen[0]
+
+
+def test_every_flag_reaches_the_engine_or_the_agent() -> None:
+    given = collected(*EVERY_FLAG)
+    assert given.spec == "x"
+    assert given.engine_settings() == {
+        "n_ctx": 1024,
+        "n_threads": 3,
+        "n_batch": 128,
+        "n_ubatch": 64,
+        "n_gpu_layers": 7,
+        "flash_attn": "on",
+        "type_k": "q8_0",
+        "type_v": "q4_0",
+    }
+    assert given.agent_settings() == {
+        "max_rounds": 2,
+        "max_tokens": 99,
+        "seed": 5,
+        "temperature": 0.5,
+        "top_k": 7,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "enable_thinking": False,
+    }
+    assert (given.offline, given.no_tools) == (True, True)
+    EngineConfig(**given.engine_settings())
+
+
+def test_the_settings_arrive_in_the_request() -> None:
+    model = ScriptedModel(["ok"])
+    make_agent(model, [], collected(*EVERY_FLAG)).run("hi")
+    request = model.requests[0]
+    assert (request.max_tokens, request.seed, request.temperature, request.enable_thinking) == (
+        99,
+        5,
+        0.5,
+        False,
+    )
+    assert (request.top_k, request.top_p, request.min_p) == (7, 0.9, 0.1)
+
+
+def test_nothing_set_leaves_every_default_alone() -> None:
+    given = collected()
+    assert given.spec == options.DEFAULT_MODEL == "qwen3-1.7b"
+    assert given.engine_settings() == {}
+    assert {k for k, v in given.agent_settings().items() if v is not None} == {"max_rounds"}
+
+
+def test_the_names_are_the_engines_and_the_agents() -> None:
+    given = collected(*EVERY_FLAG)
+    assert set(given.engine_settings()) <= {f.name for f in dataclasses.fields(EngineConfig)}
+    assert set(given.agent_settings()) <= set(inspect.signature(Agent).parameters)
+    assert list(KV_TYPES) == options.KV_TYPES
+
+
+@pytest.mark.parametrize("command", [ask, chat, demo])
+def test_every_option_has_a_variable_of_its_own(command: click.Command) -> None:
+    variables = [p.envvar for p in command.params if isinstance(p, click.Option)]
+    assert all(isinstance(v, str) and v.startswith("LAPLOOP_") for v in variables)
+    assert len(set(variables)) == len(variables)
+
+
+def test_variables_work_and_flags_win(tmp_path: Path) -> None:
+    env = {
+        "LAPLOOP_MODEL": "m",
+        "LAPLOOP_CTX_SIZE": "512",
+        "LAPLOOP_TEMP": "0",
+        "LAPLOOP_OFFLINE": "1",
+        "LAPLOOP_ROOT": str(tmp_path),
+        "LAPLOOP_REASONING": "on",
+    }
+    from_variables = collected(env=env)
+    assert (from_variables.spec, from_variables.ctx_size, from_variables.temp) == ("m", 512, 0.0)
+    assert (from_variables.offline, from_variables.root, from_variables.reasoning) == (True, tmp_path, "on")
+    assert collected("-c", "64", env=env).ctx_size == 64
+
+
+@pytest.mark.parametrize("written", ["owner/repo:Q4_K_M", "hf:owner/repo:Q4_K_M"])
+def test_hf_names_a_repository(written: str) -> None:
+    assert collected("-hf", written).spec == "hf:owner/repo:Q4_K_M"
+
+
+def test_model_and_repository_exclude_each_other_where_neither_is_a_flag_alone() -> None:
+    both = {"LAPLOOP_MODEL": "m", "LAPLOOP_HF_REPO": "o/r"}
+    assert collected("-m", "n", env=both).spec == "n"
+    assert collected("-hf", "p/q", env=both).spec == "hf:p/q"
+    for args, env in ((["-m", "a", "-hf", "b/c"], {}), ([], both)):
+        with pytest.raises(click.UsageError, match="give one of them"):
+            CliRunner().invoke(_failing(), args, env=env, catch_exceptions=False, standalone_mode=False)
+
+
+def _failing() -> click.Command:
+    @click.command()
+    @options.shared_options()
+    @click.pass_context
+    def command(ctx: click.Context, **values: Any) -> None:
+        options.collect(ctx, values)
+
+    return command

@@ -1,0 +1,84 @@
+"""Markdown shown while it is written: every split of the text ends in the same picture."""
+
+from __future__ import annotations
+
+import io
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from laploop.scripts.markdown_stream import MarkdownStream, split_blocks
+from rich.console import Console
+
+TEXT = """\
+# Weather
+
+It is **31** degrees in 北京.
+
+1. hot
+
+   and humid
+2. windy
+
+```python
+print("a")
+
+print("b")
+```
+
+- done
+"""
+
+
+def shown(pieces: list[str]) -> str:
+    """What stands on the screen at the end (a console that is no terminal draws no unfinished block)."""
+    screen = Console(file=io.StringIO(), width=50, color_system=None)
+    stream = MarkdownStream(screen)
+    for piece in pieces:
+        stream.feed(piece)
+    stream.close()
+    assert isinstance(screen.file, io.StringIO)
+    return screen.file.getvalue()
+
+
+@given(st.lists(st.integers(0, len(TEXT)), max_size=8))
+@settings(deadline=None)
+def test_the_split_does_not_matter(cuts: list[int]) -> None:
+    edges = [0, *sorted(cuts), len(TEXT)]
+    pieces = [TEXT[a:b] for a, b in itertools.pairwise(edges)]
+    squeezed = [line.rstrip() for line in shown(pieces).splitlines() if line.strip()]
+    assert squeezed == [line.rstrip() for line in shown([TEXT]).splitlines() if line.strip()]
+
+
+@given(st.text(alphabet="ab \n`~#-1.", max_size=60))
+def test_blocks_and_rest_are_the_text(text: str) -> None:
+    done, rest = split_blocks(text)
+    assert done + rest == text
+    assert done == "" or done.endswith("\n")
+
+
+@given(st.text(alphabet="ab \n`-", max_size=40), st.text(alphabet="ab \n`-", max_size=10))
+def test_a_block_that_is_done_stays_done(text: str, more: str) -> None:
+    assert split_blocks(text + more)[0].startswith(split_blocks(text)[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "done"),
+    [
+        ("one", ""),
+        ("one\n\n", ""),
+        ("one\n\ntwo", "one\n\n"),
+        ("1. one\n\n   more", ""),
+        ("```\na\n\nb", ""),
+        ("```\na\n\nb\n```\n\nafter", "```\na\n\nb\n```\n\n"),
+        ("~~~~\n~~~\n\nx\n~~~~\n\ny", "~~~~\n~~~\n\nx\n~~~~\n\n"),
+        ("a\n\nb\n\nc", "a\n\nb\n\n"),
+    ],
+)
+def test_where_a_cut_falls(text: str, done: str) -> None:
+    assert split_blocks(text)[0] == done
+
+
+def test_links_show_where_they_lead() -> None:
+    assert "http://127.0.0.1/x" in shown(["see [the page](http://127.0.0.1/x)"])
