@@ -207,7 +207,7 @@ def _from_hub_spec(spec: HubSpec, offline: bool, store: Store, progress: Progres
 
 def _why_offline() -> str:
     variable = offline_variable()
-    return f"{variable} is set" if variable else "--offline was given"
+    return f"{variable} is set" if variable else "the network is not to be used (offline)"
 
 
 def _offline_message(what: str, pull: str, catalogue: Catalogue, store: Store, reasons: list[str]) -> str:

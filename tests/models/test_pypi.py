@@ -196,7 +196,7 @@ def uv_program() -> str:
 
 
 def test_uv_where_there_is_no_pip(index: Any, fetcher: Make) -> None:
-    """uv has environments without pip; `uv run` of the single-file example must fetch its model all the same."""
+    """uv makes environments without pip; `uv run` of the example must fetch its model all the same."""
     fetch, data = ready(fetcher, index)
     fetch.env["UV"] = uv_program()
     fetch.env["PATH"] = ""
