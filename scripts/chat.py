@@ -91,6 +91,7 @@ class Conversation:
         try:
             report(answer(self._agent, question, self._make_view(), self.session))
         except KeyboardInterrupt:
+            click.echo(err=True)  # behind the terminal's own ^C
             background.wait()  # the run ends at its next token; until then the model is not free
             complain("stopped; the conversation goes on")
         except (AgentError, EngineError, ModelError) as error:

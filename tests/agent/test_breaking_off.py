@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import threading
 from collections.abc import Callable
@@ -111,6 +112,26 @@ def test_closing_the_iterator_leaves_a_valid_session(calls: Calls, stop_at: type
     check_history(session.messages)
     roles = [m["role"] for m in session.messages]
     assert roles == (["user", "assistant"] if stop_at is TextDelta else ["user", "assistant", "tool", "tool"])
+
+
+def test_ctrl_c_leaves_a_valid_session(calls: Calls) -> None:
+    wait, _, release = waiting_tool()
+
+    @tool
+    def interrupt() -> str:
+        """Does what Ctrl-C does."""
+        _thread.interrupt_main()
+        release.wait(20)
+        return "late"
+
+    session = Session()
+    model = ScriptedModel([calls(("wait", {"name": "quick"})), calls(("interrupt", {})), "never"])
+    with pytest.raises(KeyboardInterrupt):
+        Agent(model, [wait, interrupt]).run("?", session=session)
+    release.set()
+    check_history(session.messages)
+    assert session.messages[2]["content"] == "quick came"
+    assert "stopped" in session.messages[-1]["content"]
 
 
 def test_a_closed_iterator_closes_the_models_stream() -> None:

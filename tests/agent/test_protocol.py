@@ -354,3 +354,29 @@ def test_the_last_event_carries_the_result_and_it_is_json(calls: Calls) -> None:
     assert isinstance(events[-1], RunFinished)
     assert json.loads(json.dumps(events[-1].result.to_dict(), ensure_ascii=False))["answer"] == "28"
     assert [e.name for e in events if isinstance(e, CallFinished)] == ["get_weather"]
+
+
+def test_a_schema_that_cannot_be_used_is_refused_with_its_place() -> None:
+    """A Tool checks its schema when it is made; what was done to it since is noticed when an agent takes it."""
+
+    @tool
+    def find(text: str) -> str:
+        """Find.
+
+        Args:
+            text: what
+        """
+        return text
+
+    find.parameters["properties"]["text"]["pattern"] = "("
+    with pytest.raises(ConfigError, match=r'tool find: "pattern" at /properties/text'):
+        Agent(ScriptedModel([]), [get_weather, find])
+
+
+def test_a_keyword_that_sampling_cannot_enforce_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    array = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
+    schema = {"type": "object", "properties": {"ids": array}, "required": ["ids"]}
+    Agent(ScriptedModel([]), [Tool("pick", "Pick.", schema, lambda ids: ids)])
+    assert [r.getMessage() for r in caplog.records] == [
+        "tool pick: checked only after generation: uniqueItems"
+    ]

@@ -172,3 +172,12 @@ def _failing() -> click.Command:
         options.collect(ctx, values)
 
     return command
+
+
+@pytest.mark.parametrize("command", [ask, chat, demo])
+def test_every_flag_stands_in_the_docs(command: click.Command) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            for name in parameter.opts:
+                assert f"`{name}`" in page, name
