@@ -29,6 +29,7 @@ _SKIES = (
     ("小雨", "Light rain"),
     ("雾", "Mist"),
 )
+_FELT = (-3, -2, -1, 1, 2, 3)  # felt minus measured, in degrees
 _SAME_CITY = {"beijing": "北京", "北京市": "北京", "shanghai": "上海", "上海市": "上海"}
 # {topic}, {place}, {n}: filled anew at every start. Each has a title and three short paragraphs.
 _STORIES_ZH = (
@@ -108,7 +109,7 @@ class SampleServices:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(
-            target=self._server.serve_forever, name="sample-services", daemon=True
+            target=self._server.serve_forever, args=(0.05,), name="sample-services", daemon=True
         )
         self._thread.start()
         return self
@@ -143,7 +144,7 @@ class SampleServices:
         key = _SAME_CITY.get(city.strip().lower(), city.strip().lower())
         with self._lock:
             if key not in self._weather:
-                self._weather[key] = _draw_weather(key, random.Random(f"{self._seed}/{key}"))
+                self._weather[key] = _draw_weather(key, random.Random(f"{self._seed}/{key}"))  # noqa: S311 - sample data
             return self._weather[key]
 
     def news(self, topic: str) -> tuple[Article, ...]:
@@ -152,7 +153,7 @@ class SampleServices:
         key = topic.strip()
         with self._lock:
             if key not in self._news:
-                self._news[key] = _draw_articles(key, random.Random(f"{self._seed}/{key}/news"), port)
+                self._news[key] = _draw_articles(key, random.Random(f"{self._seed}/{key}/news"), port)  # noqa: S311
                 self._articles.update({_slug(article.link): article for article in self._news[key]})
             return self._news[key]
 
@@ -163,22 +164,25 @@ class SampleServices:
             return dict(self._articles)
 
     def _draw_two_cities(self) -> dict[str, Weather]:
-        """Draw 北京 and 上海 at least two degrees apart, either the hotter."""
-        draw = random.Random(f"{self._seed}/two")
+        """Draw 北京 and 上海 at least two degrees apart, either the hotter, and by what is felt too."""
+        draw = random.Random(f"{self._seed}/two")  # noqa: S311
         colder = draw.randint(-5, 30)
         pair = [colder, colder + draw.randint(2, 9)]
         draw.shuffle(pair)
+        felt = draw.choice(_FELT)  # the same for both: "hotter" has one answer, whichever figure is compared
         return {
-            city: _draw_weather(city, draw, degrees)
+            city: _draw_weather(city, draw, degrees, felt)
             for city, degrees in zip(("北京", "上海"), pair, strict=True)
         }
 
 
-def _draw_weather(city: str, draw: random.Random, degrees: int | None = None) -> Weather:
+def _draw_weather(
+    city: str, draw: random.Random, degrees: int | None = None, felt: int | None = None
+) -> Weather:
     degrees = draw.randint(-8, 36) if degrees is None else degrees
+    felt = draw.choice(_FELT) if felt is None else felt
     sky_zh, sky_en = draw.choice(_SKIES)
-    felt = degrees + draw.choice((-3, -2, -1, 1, 2, 3))
-    return Weather(city, degrees, felt, draw.randint(20, 95), draw.randint(1, 40), sky_zh, sky_en)
+    return Weather(city, degrees, degrees + felt, draw.randint(20, 95), draw.randint(1, 40), sky_zh, sky_en)
 
 
 def _draw_articles(topic: str, draw: random.Random, port: int) -> tuple[Article, ...]:

@@ -28,6 +28,9 @@ _EXTRA_REFUSED = tuple(
     ipaddress.ip_network(text)
     for text in (
         "168.63.129.16/32",  # Azure's platform address: public by number, private by nature
+        # Python's own tables differ between versions in these two:
+        "192.0.0.0/24",  # IETF assignments (RFC 6890); Oracle's metadata service lives here
+        "2001::/23",  # IETF assignments, Teredo among them (RFC 2928)
         "192.88.99.0/24",  # 6to4 relay anycast (RFC 7526)
         "64:ff9b:1::/48",  # local-use NAT64 (RFC 8215)
         "::ffff:0:0:0/96",  # IPv4-translated (RFC 2765)
@@ -77,7 +80,7 @@ def check_url(url: str, allow_hosts: Sequence[str], resolver: Resolver) -> Targe
         host = parsed.raw_host.decode("ascii").lower()
         port = parsed.port
     except (httpx.InvalidURL, UnicodeError, ValueError) as error:
-        raise WebError(f"{url[:200]!r} is not a valid URL ({error})") from error
+        raise WebError(f"{url[:200]!r} is refused: not a valid URL ({error})") from error
     if parsed.scheme not in _PORTS:
         raise WebError(f"{url[:200]!r} is refused: give a full http:// or https:// URL")
     if parsed.userinfo or "@" in url.split("://", 1)[1].split("/", 1)[0]:
@@ -85,7 +88,9 @@ def check_url(url: str, allow_hosts: Sequence[str], resolver: Resolver) -> Targe
     host = host.strip("[]").rstrip(".")
     if not host:
         raise WebError(f"{url[:200]!r} has no host")
-    port = port or _PORTS[parsed.scheme]
+    port = _PORTS[parsed.scheme] if port is None else port
+    if not 0 < port < 65_536:
+        raise WebError(f"{url[:200]!r} is not a valid URL (port {port})")
     literal = _literal(host)
     allowed = _is_allowed(host, port, allow_hosts)
     if literal is not None:
@@ -135,7 +140,7 @@ def is_public(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
     if any(address.version == network.version and address in network for network in _EXTRA_REFUSED):
         return False
     if isinstance(address, ipaddress.IPv6Address):
-        inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+        inner = [address.ipv4_mapped, address.sixtofour]
         if address in _NAT64:
             inner.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
         if any(part is not None and not is_public(part) for part in inner):

@@ -83,7 +83,9 @@ class _Run:
     async def _await(self, value: Any) -> Any:
         with self._lock:
             task = asyncio.current_task()
-            if task is None or self._cancelled:
+            if task is None or self._cancelled:  # the deadline passed before there was anything to cancel
+                if inspect.iscoroutine(value):
+                    value.close()  # or Python would warn that it was never awaited
                 raise asyncio.CancelledError
             self._task = (asyncio.get_running_loop(), task)
         try:

@@ -13,12 +13,20 @@ from laploop.tools import ArgumentsError, parse_arguments
 
 
 def object_schema(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
 
 
 WEATHER = {
     "type": "object",
-    "properties": {"city": {"type": "string", "description": "name"}, "days": {"type": "integer", "maximum": 9}},
+    "properties": {
+        "city": {"type": "string", "description": "name"},
+        "days": {"type": "integer", "maximum": 9},
+    },
     "required": ["city"],
     "additionalProperties": False,
 }
@@ -50,7 +58,9 @@ def test_law_valid_values_pass_unchanged(data: st.DataObject) -> None:
 
 @given(st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.booleans())
 def test_law_conversion_is_the_inverse_of_printing(number: int, ratio: float, flag: bool) -> None:
-    schema = object_schema(i={"type": "integer"}, f={"type": "number"}, b={"type": "boolean"}, s={"type": "string"})
+    schema = object_schema(
+        i={"type": "integer"}, f={"type": "number"}, b={"type": "boolean"}, s={"type": "string"}
+    )
     given_ = {"i": str(number), "f": json.dumps(ratio), "b": json.dumps(flag), "s": number}
     parsed = parse_arguments(json.dumps(given_), schema)
     assert json.dumps(parsed.value) == json.dumps({"i": number, "f": ratio, "b": flag, "s": str(number)})
@@ -107,7 +117,10 @@ def test_law_any_text_gives_a_valid_object_or_an_arguments_error(text: str) -> N
     ],
 )
 def test_conversion(given_: Any, schema: dict[str, Any], expected: Any) -> None:
-    whole = {**object_schema(x=schema), "$defs": {"N": {"type": "object", "properties": {"n": {"type": "integer"}}}}}
+    whole = {
+        **object_schema(x=schema),
+        "$defs": {"N": {"type": "object", "properties": {"n": {"type": "integer"}}}},
+    }
     parsed = parse_arguments(json.dumps({"x": given_}), whole)
     assert json.dumps(parsed.value["x"]) == json.dumps(expected)
     assert len(parsed.notes) >= 1 and "/x" in parsed.notes[0]
@@ -187,13 +200,19 @@ def test_refused_texts(text: str, said: str) -> None:
 
 def test_empty_arguments_are_an_empty_object() -> None:
     for text in ("", "  \n", "null", "{}"):
-        assert parse_arguments(text, {"type": "object", "properties": {}, "additionalProperties": False}).value == {}
+        assert (
+            parse_arguments(text, {"type": "object", "properties": {}, "additionalProperties": False}).value
+            == {}
+        )
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"town": "Rome"}, ["unknown argument 'town'; allowed: city, days", "missing argument 'city' (string: name)"]),
+        (
+            {"town": "Rome"},
+            ["unknown argument 'town'; allowed: city, days", "missing argument 'city' (string: name)"],
+        ),
         ({"city": "Rome", "days": "many"}, ['/days: expected integer, received string "many"']),
         ({"city": None}, ["/city: expected string, received null"]),
         ({"city": "Rome", "days": 12}, ["/days: expected a number of at most 9, received integer 12"]),
@@ -216,8 +235,12 @@ def test_messages_say_place_expected_and_received(arguments: dict[str, Any], sai
         ({"type": "array", "uniqueItems": True}, [1, 1], "/x: expected an array without repeated items"),
         ({"type": "object", "additionalProperties": False}, {"a": 1}, "/x: unknown key 'a'; allowed: none"),
         ({"type": "object", "required": ["k"]}, {}, "/x: missing key 'k'"),
-        ({"type": "array", "items": {"type": "integer"}}, [1, "q"], '/x/1: expected integer, received string "q"'),
-        (False, 1, "/x: expected nothing here"),
+        (
+            {"type": "array", "items": {"type": "integer"}},
+            [1, "q"],
+            '/x/1: expected integer, received string "q"',
+        ),
+        (False, 1, "expected nothing here (leave it out)"),
         ({"$ref": "#/$defs/none"}, 1, "leads nowhere"),
         ({"not": {"const": 1}}, 1, '/x: expected a value that meets not {"const": 1}'),
     ],

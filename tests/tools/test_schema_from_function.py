@@ -1,4 +1,5 @@
-"""Functions become schemas: the case file, and what the hints, docstrings and signatures of real functions hold."""
+"""Functions become schemas: the case file, and what the hints, docstrings and signatures of real functions
+hold."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional
+from typing import Annotated, Any, Literal
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -18,7 +19,9 @@ from pydantic import BaseModel, Field
 
 CASES = [
     json.loads(line)
-    for line in (Path(__file__).parents[1] / "data" / "schema-from-function.jsonl").read_text("utf-8").splitlines()
+    for line in (Path(__file__).parents[1] / "data" / "schema-from-function.jsonl")
+    .read_text("utf-8")
+    .splitlines()
 ]
 
 
@@ -79,7 +82,7 @@ def everything(
     either: int | list[str],
     *,
     many: Sequence[Options] = (),
-    maybe: Optional[Point] = None,
+    maybe: Point | None = None,
 ) -> None:
     """Everything."""
 
@@ -93,7 +96,8 @@ def test_rich_types_accept_and_refuse_what_they_say() -> None:
     }  # fmt: skip
     assert is_valid(schema, good)
     bad: dict[str, Any] = {
-        "point": {"y": 1}, "colour": "green", "options": {"deep": "yes"}, "box": {}, "kinds": ["c"], "pair": [1],
+        "point": {"y": 1}, "colour": "green", "options": {"deep": "yes"}, "box": {}, "kinds": ["c"],
+        "pair": [1],
         "limits": {"low": "x"}, "either": "x", "many": [{"deep": 3}], "maybe": 3,
     }  # fmt: skip
     for name, value in bad.items():
@@ -133,7 +137,8 @@ def test_no_parameters_is_exactly_the_empty_object() -> None:
     "docstring",
     [
         "Add.\n\nArgs:\n    a: first: the one\n    b (int): second\n\nReturns:\n    int: the sum\n",
-        "Add.\n\nParameters\n----------\na : int\n    first: the one\nb : int\n    second\n\nReturns\n-------\nint\n    the sum\n",
+        "Add.\n\nParameters\n----------\na : int\n    first: the one\nb : int\n    second\n\n"
+        "Returns\n-------\nint\n    the sum\n",
         "Add.\n\n:param a: first: the one\n:param int b: second\n:returns: the sum\n",
     ],
     ids=["google", "numpy", "rest"],
@@ -179,7 +184,11 @@ def test_none_default_makes_null_legal_and_is_not_shown() -> None:
         """F."""
 
     schema = schema_from_function(f)["parameters"]
-    assert is_valid(schema, {"ref": None}) and is_valid(schema, {"ref": "x"}) and not is_valid(schema, {"ref": 3})
+    assert (
+        is_valid(schema, {"ref": None})
+        and is_valid(schema, {"ref": "x"})
+        and not is_valid(schema, {"ref": 3})
+    )
     assert "default" not in schema["properties"]["ref"]
 
 
@@ -209,7 +218,11 @@ def test_methods_partials_and_callable_objects() -> None:
 
     assert tool(Shop().buy).invoke({"what": "tea"}).content == "1 tea"
     assert list(schema_from_function(Shop.open)["parameters"]["properties"]) == ["day"]
-    assert schema_from_function(Shop()) | {"parameters": 0} == {"name": "Shop", "description": "Call.", "parameters": 0}
+    assert schema_from_function(Shop()) | {"parameters": 0} == {
+        "name": "Shop",
+        "description": "Call.",
+        "parameters": 0,
+    }
     fixed = functools.partial(Shop().buy, count=3)
     assert list(schema_from_function(fixed)["parameters"]["properties"]) == ["what"]
     assert tool(fixed).invoke({"what": "tea"}).content == "3 tea"
@@ -220,7 +233,9 @@ def test_partial_hides_a_secret() -> None:
         """Call."""
         return query
 
-    assert "secret-value" not in json.dumps(schema_from_function(functools.partial(call, api_key="secret-value")))
+    assert "secret-value" not in json.dumps(
+        schema_from_function(functools.partial(call, api_key="secret-value"))
+    )
 
 
 def test_positional_only_parameters_are_called_by_position() -> None:
@@ -246,7 +261,13 @@ def test_errors_name_the_parameter() -> None:
     class Shop:
         def buy(self, what: str) -> None: ...
 
-    for function, name in ((untyped, "city"), (opaque, "thing"), (unknown, "thing"), (callback, "thing"), (Shop.buy, "self")):
+    for function, name in (
+        (untyped, "city"),
+        (opaque, "thing"),
+        (unknown, "thing"),
+        (callback, "thing"),
+        (Shop.buy, "self"),
+    ):
         with pytest.raises(SchemaError, match=f"'{name}'"):
             schema_from_function(function)
 
@@ -263,7 +284,9 @@ def test_types_of_an_enclosing_function_are_found_where_the_body_uses_them() -> 
 
 
 def test_default_is_shown_as_json() -> None:
-    def f(colour: Colour = Colour.BLUE, point: Point = Point(1, 2), odd: float = float("nan")) -> None:
+    origin = Point(1, 2)
+
+    def f(colour: Colour = Colour.BLUE, point: Point = origin, odd: float = float("nan")) -> None:
         """F."""
 
     schema = schema_from_function(f)["parameters"]
@@ -279,7 +302,9 @@ def test_paths_are_strict_without_being_named() -> None:
 
     made = tool(f)
     assert made.strict == {"path", "maybe"}
-    assert made.parameters["properties"]["path"] == {"type": "string"}, "pydantic's format 'path' is not JSON Schema's"
+    assert made.parameters["properties"]["path"] == {"type": "string"}, (
+        "pydantic's format 'path' is not JSON Schema's"
+    )
 
 
 def test_invalid_schemas_are_refused_with_tool_and_place() -> None:
@@ -301,5 +326,5 @@ def test_invalid_schemas_are_refused_with_tool_and_place() -> None:
 def test_schema_that_the_function_does_not_take_is_refused() -> None:
     def f(town: str) -> None: ...
 
-    with pytest.raises(SchemaError, match="'city'.*town"):
+    with pytest.raises(SchemaError, match=r"'city'.*town"):
         Tool("t", "d", {"type": "object", "properties": {"city": {"type": "string"}}}, f)

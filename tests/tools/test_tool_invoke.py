@@ -1,4 +1,5 @@
-"""`Tool.invoke` never raises for a tool's faults: the case file, and threads, deadlines, coroutines, objects."""
+"""`Tool.invoke` never raises for a tool's faults: the case file, and threads, deadlines, coroutines,
+objects."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ from laploop.tools import RegistryError, Tool, ToolError, ToolRegistry, ToolResu
 
 CASES = {
     case["id"]: case
-    for case in map(json.loads, (Path(__file__).parents[1] / "data" / "tool.jsonl").read_text("utf-8").splitlines())
+    for case in map(
+        json.loads, (Path(__file__).parents[1] / "data" / "tool.jsonl").read_text("utf-8").splitlines()
+    )
 }
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -132,9 +135,11 @@ class Mute(Exception):
         (ValueError(), "ValueError: (no message)"),
         (RuntimeError("two\nlines"), "RuntimeError: two lines"),
         (KeyError("x"), "KeyError: 'x'"),
-        (OSError(2, "No such file", "/home/someone/secret/notes.txt"), "FileNotFoundError: [Errno 2] No such file: 'notes.txt'"),
+        (OSError(2, "No such file", "/home/someone/secret/notes.txt"),
+         "FileNotFoundError: [Errno 2] No such file: 'notes.txt'"),
         (ValueError(r"in C:\Users\someone\notes.txt"), "ValueError: in notes.txt"),
-        (ValueError("see https://example.com/a/b and 3/4 km/h"), "ValueError: see https://example.com/a/b and 3/4 km/h"),
+        (ValueError("see https://example.com/a/b and 3/4 km/h"),
+         "ValueError: see https://example.com/a/b and 3/4 km/h"),
         (Mute(), "Mute: (no message)"),
         (SystemExit(3), "RuntimeError: the tool stopped itself (SystemExit: 3)"),
         (KeyboardInterrupt(), "RuntimeError: the tool stopped itself (KeyboardInterrupt: (no message))"),
@@ -169,12 +174,20 @@ def test_arguments_become_python_objects() -> None:
         return f"{trips[0].city} {trips[0].days} {mode.name} {type(trips[0]) is Trip} {mode is Mode.TRAIN}"
 
     made = tool(book)
-    assert made.invoke('{"trips": [{"city": "Rome", "days": "2"}], "mode": "train"}').content == "Rome 2 TRAIN True True"
+    assert (
+        made.invoke('{"trips": [{"city": "Rome", "days": "2"}], "mode": "train"}').content
+        == "Rome 2 TRAIN True True"
+    )
     assert made.invoke('{"trips": [{"city": "Rome"}]}').content == "Rome 1 TRAIN True True"
 
 
 def test_notes_tell_of_conversions_and_of_the_tool() -> None:
-    made = Tool("f", "d", {"type": "object", "properties": {"n": {"type": "integer"}}}, lambda n: ToolResult("x", notes=("own",)))
+    made = Tool(
+        "f",
+        "d",
+        {"type": "object", "properties": {"n": {"type": "integer"}}},
+        lambda n: ToolResult("x", notes=("own",)),
+    )
     assert made.invoke('{"n": "3"}').notes == ('/n: "3" read as 3', "own")
 
 
@@ -190,6 +203,30 @@ def test_async_tool_is_cancelled_at_its_deadline() -> None:
 
     assert "timed out" in slow.invoke({}).content
     assert stopped.wait(20)
+
+
+def test_coroutine_made_after_the_deadline_leaves_no_warning() -> None:
+    """A slow wrapper that returned its coroutine only after the call was given up left it never awaited."""
+    late, made = threading.Event(), threading.Event()
+
+    async def answer() -> str:
+        return "too late"
+
+    def slow_wrapper() -> Any:
+        late.wait(20)
+        made.set()
+        return answer()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert "timed out" in Tool("f", "d", NO_PARAMETERS, slow_wrapper, timeout_s=0.05).invoke({}).content
+        late.set()
+        assert made.wait(20)
+        for thread in threading.enumerate():
+            if thread.name == "laploop-tool-f":
+                thread.join(20)
+        gc.collect()
+    assert not [item for item in caught if "never awaited" in str(item.message)]
 
 
 def test_async_generator_is_collected() -> None:
@@ -218,7 +255,10 @@ def test_many_threads_may_call_one_tool() -> None:
         return 2 * n
 
     results: dict[int, Any] = {}
-    threads = [threading.Thread(target=lambda n=n: results.update({n: double.invoke({"n": n}).value})) for n in range(16)]
+    threads = [
+        threading.Thread(target=lambda n=n: results.update({n: double.invoke({"n": n}).value}))
+        for n in range(16)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
