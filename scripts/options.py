@@ -50,7 +50,12 @@ _MODEL = [
     flag("--offline", is_flag=True, default=False, help="Never use the network to find a model."),
 ]
 _SAMPLING = [
-    flag("-n", "--n-predict", type=click.IntRange(min=1), help="Most tokens of one reply."),
+    flag(
+        "-n",
+        "--n-predict",
+        type=click.IntRange(min=1),
+        help="Most tokens of one reply, thinking not counted.",
+    ),
     flag("-s", "--seed", type=click.IntRange(min=0), help="Seed of the sampling."),
     flag("--temp", type=click.FloatRange(min=0), help="Temperature; 0 is greedy."),
     flag("--top-k", type=click.IntRange(min=0), help="Keep the k likeliest tokens; 0: all."),

@@ -37,7 +37,7 @@ def test_calls_of_one_round_overlap(calls: Calls) -> None:
 
 
 def test_events_come_in_order_of_time_and_results_in_order_of_calls(calls: Calls) -> None:
-    second_done = threading.Event()
+    second_seen = threading.Event()
 
     @tool
     def step(n: int) -> str:
@@ -47,13 +47,15 @@ def test_events_come_in_order_of_time_and_results_in_order_of_calls(calls: Calls
             n: number
         """
         if n == 1:
-            second_done.wait(20)
-        else:
-            second_done.set()
+            second_seen.wait(20)
         return f"step {n}"
 
     turns = [calls(("step", {"n": 1}), ("step", {"n": 2})), "done"]
-    events = list(Agent(ScriptedModel(turns), [step]).stream("?"))
+    events = []
+    for event in Agent(ScriptedModel(turns), [step]).stream("?"):
+        events.append(event)
+        if isinstance(event, CallFinished):
+            second_seen.set()
     finished = [e.content for e in events if isinstance(e, CallFinished)]
     assert finished == ["step 2", "step 1"]
     result = events[-1].result  # type: ignore[union-attr]

@@ -357,7 +357,7 @@ def test_the_last_event_carries_the_result_and_it_is_json(calls: Calls) -> None:
 
 
 def test_a_schema_that_cannot_be_used_is_refused_with_its_place() -> None:
-    """A Tool checks its schema when it is made; what was done to it since is noticed when an agent takes it."""
+    """A Tool checks its schema when it is made; what was done to it since is noticed here."""
 
     @tool
     def find(text: str) -> str:
