@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from .errors import ChecksumError, ModelError, ModelUnavailableError
+from .errors import ChecksumError, ModelUnavailableError
 from .hub_cache import cached_file, repo_folder
-from .hub_errors import hub_errors, transport_error, within
+from .hub_errors import explain, hub_errors, is_passing, transport_error, within
 from .part_file import PartFile
 from .progress import Progress, ProgressFunction, silent
 from .store import Store, check_disk_space, sha256_of
@@ -125,7 +125,7 @@ def _agree(wanted: Wanted, metadata: Any, host: str) -> tuple[str, int | None, s
             f"{host} answers, but not as a hub does (no ETag or X-Repo-Commit header)"
         )
     etag = str(metadata.etag)
-    if not re.fullmatch(r"[\w.-]+", etag):
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", etag):
         raise ModelUnavailableError(f"{host} names the file by an odd ETag ({etag[:40]!r})")
     size_bytes = metadata.size or None  # some mirrors announce 0 or nothing: then the hash decides
     sha256 = etag if _SHA256.fullmatch(etag) else None
@@ -146,31 +146,27 @@ def _transfer(
     while size_bytes is None or part.n_bytes != size_bytes:
         if size_bytes is not None and part.n_bytes > size_bytes:
             part.restart()
-        before = part.n_bytes
+        before, failure = part.n_bytes, None
         try:
-            _receive(url, part, size_bytes, name, progress)
-            if size_bytes is None:
+            if _receive(url, part, size_bytes, name, progress) and size_bytes is None:
                 return  # a clean end is all that can be known
         except (transport_error(), OSError) as error:
-            response = getattr(error, "response", None)
-            status = getattr(response, "status_code", None)
-            if isinstance(error, ModelError) or (status is not None and status != 429 and status < 500):
+            if not is_passing(error):
                 raise
-            part.sync()
-            attempts = ATTEMPTS if part.n_bytes > before else attempts
-            if attempts <= 1:
-                raise
-        attempts -= 1
-        if attempts < 1:
+            failure = error
+        part.sync()
+        attempts = ATTEMPTS if part.n_bytes > before else attempts - 1
+        if attempts == 0:
+            of_all = f" of {size_bytes:,}" if size_bytes else ""
             raise ModelUnavailableError(
-                f"the transfer of {name} stops at {part.n_bytes:,} of {size_bytes:,} bytes; "
+                f"the transfer of {name} stopped at {part.n_bytes:,}{of_all} bytes ({explain(failure)}); "
                 "the part is kept, run the same command again to continue"
-            )
+            ) from failure
         time.sleep(0.5 * (ATTEMPTS - attempts))
 
 
-def _receive(url: str, part: PartFile, size_bytes: int | None, name: str, progress: ProgressFunction) -> None:
-    """One request; appends what comes to `part`."""
+def _receive(url: str, part: PartFile, size_bytes: int | None, name: str, progress: ProgressFunction) -> bool:
+    """One request; appends what comes to `part`. Whether it was answered with (the rest of) the file."""
     from huggingface_hub import constants, get_session, get_token, hf_raise_for_status
 
     headers = {"Accept-Encoding": "identity"}
@@ -184,7 +180,7 @@ def _receive(url: str, part: PartFile, size_bytes: int | None, name: str, progre
     ) as response:
         if response.status_code == 416 and part.n_bytes:
             part.restart()  # the part is longer than the file: it cannot be the beginning of it
-            return
+            return False
         if response.status_code >= 400:
             response.read()  # hf_raise_for_status looks into the body
             hf_raise_for_status(response)
@@ -192,7 +188,8 @@ def _receive(url: str, part: PartFile, size_bytes: int | None, name: str, progre
         if part.n_bytes and (response.status_code != 206 or begin is None or int(begin[1]) != part.n_bytes):
             part.restart()
             if response.status_code == 206:
-                return  # a piece from elsewhere is of no use
+                return False  # a piece from elsewhere is of no use
         for chunk in response.iter_bytes():
             part.write(chunk)
             progress(Progress(name, part.n_bytes, size_bytes, "hub"))
+    return True

@@ -13,6 +13,7 @@ from typing import TypeVar
 from .errors import DiskSpaceError, ModelNotFoundError, ModelUnavailableError
 
 T = TypeVar("T")
+DISK_FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))  # Windows knows no quota error
 
 
 @contextlib.contextmanager
@@ -42,13 +43,12 @@ def hub_errors(host: str, what: str = "") -> Iterator[None]:
     except errors.OfflineModeIsEnabled as error:
         raise ModelUnavailableError("the hub's client is in offline mode (HF_HUB_OFFLINE)") from error
     except (transport_error(), OSError) as error:
-        number = getattr(error, "errno", None)
-        if number in (errno.ENOSPC, errno.EDQUOT):
+        if getattr(error, "errno", None) in DISK_FULL:
             why = f"The disk is full while fetching {what}; the part is kept. Free some space and try again."
             raise DiskSpaceError(why) from error
         if getattr(error, "filename", None) is not None:
             raise ModelUnavailableError(f"cannot write to the cache ({error})") from error
-        raise ModelUnavailableError(f"{host}: {_transport(error)}") from error
+        raise ModelUnavailableError(f"{host}: {explain(error)}") from error
 
 
 def transport_error() -> type[Exception]:
@@ -91,8 +91,21 @@ def _status(code: int) -> str:
     return f"answered with status {code}"
 
 
-def _transport(error: BaseException) -> str:
+def is_passing(error: Exception) -> bool:
+    """Whether the same request may succeed a moment later: a cut, a timeout, 429 and 5xx; not a full disk."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status is not None:
+        return bool(status == 429 or status >= 500)
+    return getattr(error, "errno", None) not in DISK_FULL and getattr(error, "filename", None) is None
+
+
+def explain(error: BaseException | None) -> str:
     """The cause in a few words: the client wraps the system's error, sometimes more than once."""
+    if error is None:
+        return "the server ended it early"
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status is not None:
+        return f"it {_status(status)}"
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain:

@@ -84,9 +84,8 @@ def on_disk(entry: CatalogueEntry, store: Store) -> Path | None:
 
 def _candidates(entry: CatalogueEntry, store: Store) -> list[Path]:
     places = [store.path(entry.file)]
-    for revision in dict.fromkeys(
-        (entry.revision, None)
-    ):  # the pinned commit, and whatever is cached as main
+    # the pinned commit, and whatever is cached as main
+    for revision in dict.fromkeys((entry.revision, None)):
         cached = hub_cache.cached_file(entry.repo, entry.file, revision)
         if cached is not None and cached not in places:
             places.append(cached)
@@ -123,7 +122,7 @@ def _from_catalogue(
     all_wrong = all(isinstance(error, ChecksumError) for error in errors)
     kind = ChecksumError if all_wrong else ModelUnavailableError
     raise kind(
-        f"{entry.name} could not be fetched. {'; '.join(reasons)}. Check the network and proxy settings, "
+        f"{entry.name} could not be fetched. {'; '.join(dict.fromkeys(reasons))}. Check the network and proxy settings, "
         f"set HF_ENDPOINT to a mirror of the hub, give the path of a .gguf file{packaged}."
     )
 
@@ -156,6 +155,8 @@ def _checked_on_disk(
 
 
 def _from_hub_spec(spec: HubSpec, offline: bool, store: Store, progress: ProgressFunction) -> Path:
+    """What is cached for the repository serves without asking whether the hub has a newer version."""
+
     def choose(names: list[str]) -> list[str]:
         return (
             parts_of(spec.file, names, spec.repo) if spec.file else choose_files(names, spec.quant, spec.repo)

@@ -54,8 +54,21 @@ def parse_spec(text: str, *, hub: bool = False, catalogue: Catalogue | None = No
     Raises `ModelNotFoundError` if it names nothing that is known or on disk; the message lists the choices.
     """
     text = text.strip()
-    if not text:
-        raise ModelNotFoundError(f"The model is an empty string. {_forms(catalogue)}")
+    if not text or "\0" in text:
+        raise ModelNotFoundError(f"The model is an empty or broken string. {_forms(catalogue)}")
+    try:
+        return _parse(text, hub, catalogue)
+    except (
+        OSError,
+        RuntimeError,
+    ) as error:  # a name too long for a path, a folder not to be read, no such ~user
+        why = getattr(error, "strerror", None) or str(error)
+        raise ModelNotFoundError(
+            f"{text[:200]!r} cannot be a path here ({why}). {_forms(catalogue)}"
+        ) from error
+
+
+def _parse(text: str, hub: bool, catalogue: Catalogue | None) -> Spec:
     if text.lower().startswith("hf:"):
         return _hub(text[3:].removeprefix("//"), text)
     if text.lower().startswith(("http://", "https://")):
@@ -149,7 +162,7 @@ def _address(text: str) -> HubSpec:
         and pieces[4].lower().endswith(".gguf")
     ):
         owner, name, _, revision, file = pieces
-        if _REPO.fullmatch(f"{owner}/{name}") and ".." not in file.split("/"):
+        if _REPO.fullmatch(f"{owner}/{name}") and ".." not in (revision, *file.split("/")):
             return HubSpec(f"{owner}/{name}", file=file, revision=revision)
     raise ModelNotFoundError(
         f"{text} is not the address of a .gguf file in a repository on the hub "

@@ -50,6 +50,9 @@ def test_bare_repository_needs_the_flag() -> None:
         "hf:",
         "hf:a",
         "hf:a/b:",
+        "\0",
+        "~nobody-here/x.gguf",
+        "x" * 5000 + ".gguf",
         "hf:a/b/c.bin",
         "hf:../../etc/x.gguf",
         "hf:a/b/../../c.gguf",
@@ -119,8 +122,6 @@ def test_a_missing_path_lists_what_is_beside_it(tmp_path: Path) -> None:
 
 @given(st.text(max_size=40))
 def test_any_text_is_parsed_or_refused_by_name(text: str) -> None:
-    if "\0" in text:
-        return
     try:
         parsed = parse_spec(text)
     except ModelNotFoundError as error:
