@@ -15,12 +15,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import llama_cpp as C
 import numpy as np
 from numpy.typing import NDArray
 
-from .config import KV_TYPES, EngineConfig, SamplingParams
-from .errors import BackendError
+# Before llama.cpp's library is loaded, which reads it once: OpenMP threads that wait must sleep, not spin. A decode has
+# about a thousand barriers; with spinning threads any second busy process makes each of them wait for a time slice
+# (measured on two busy cores: 3 tokens/s spinning, 37 sleeping; docs/log.md). Who sets the variable is obeyed.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+import llama_cpp as C  # noqa: E402
+
+from .config import KV_TYPES, EngineConfig, SamplingParams  # noqa: E402
+from .errors import BackendError  # noqa: E402
 
 _log: deque[str] = deque(maxlen=200)
 _ERROR_LEVELS = (3, 4)  # ggml.h: GGML_LOG_LEVEL_WARN, GGML_LOG_LEVEL_ERROR

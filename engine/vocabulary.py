@@ -113,14 +113,16 @@ class Vocabulary:
     def guide(self) -> llguidance.LLTokenizer:
         """llguidance's view of the vocabulary; built at the first call (0.2–0.4 s for 151,936 tokens), thread safe."""
         with self._lock:
-            return self._guide
+            guide: llguidance.LLTokenizer = self._guide
+            return guide
 
     @cached_property
-    def _guide(self) -> llguidance.LLTokenizer:
+    def _guide(self) -> Any:
         marks = set(self.special.values())
         # llguidance tells a special token by a leading 0xff byte, which no text has.
         tokens = [b"\xff" + raw if t in marks else raw for t, raw in enumerate(self.token_bytes)]
-        return llguidance.LLTokenizer.from_llamacpp(
+        make: Any = llguidance.LLTokenizer  # its type stubs do not know from_llamacpp
+        return make.from_llamacpp(
             tokens=tokens,
             vocab_ptr=self._native.vocab,
             tokenize_fptr=self._native.tokenize_function,

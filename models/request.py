@@ -127,7 +127,7 @@ class Request:
         choice = self.tool_choice
         if isinstance(choice, str):
             return choice == "required"
-        return choice["type"] == "function" or choice["allowed_tools"].get("mode") == "required"
+        return bool(choice["type"] == "function" or choice["allowed_tools"].get("mode") == "required")
 
     def _check_values(self) -> None:
         if not self.messages:
