@@ -19,6 +19,7 @@ from .json_text import loads_strict
 from .violations import violations
 
 _SHOWN_CHARS = 80
+_MAX_REPAIRED_CHARS = 50_000  # json-repair's time grows faster than the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ def _repaired(text: str, place: str, notes: list[str]) -> Any:
     import json_repair
 
     try:
-        value = json_repair.loads(text)
+        value = json_repair.loads(text) if len(text) <= _MAX_REPAIRED_CHARS else None
         repaired = loads_strict(json.dumps(value))
     except (ValueError, RecursionError, TypeError):
         repaired = None

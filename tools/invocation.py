@@ -109,7 +109,7 @@ def error_line(error: BaseException) -> str:
     """Return `ValueError: bad zone: Mars`: one line, no traceback, no absolute paths (their last part
     stays)."""
     try:
-        message = " ".join(str(error).split())
+        message = " ".join(str(error)[: 4 * _MAX_MESSAGE_CHARS].split())
     except Exception:  # noqa: BLE001 - a __str__ that fails must not hide the error itself
         message = ""
     message = _PATH.sub(lambda match: match.group(1) or "…", message)
