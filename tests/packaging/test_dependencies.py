@@ -30,9 +30,23 @@ PART_OF_OTHERS = {"pydantic-core", "openai"}  # pydantic's own half; the extra o
 NOT_IMPORTED = {"tzdata", "lxml-html-clean"}
 
 
+def import_names() -> dict[str, str]:
+    """Import name → the distribution that installs it, from the lists of installed files.
+
+    `importlib.metadata.packages_distributions` overlooks some on Python 3.10.
+    """
+    found = {}
+    for distribution in importlib.metadata.distributions():
+        name = canonicalize_name(distribution.metadata["Name"])
+        for file in distribution.files or ():
+            if file.suffix == ".py":
+                found[file.parts[0].removesuffix(".py")] = name
+    return found
+
+
 def imported_distributions() -> dict[str, str]:
     """Distribution → one file that imports it, for all third-party imports of the package's folders."""
-    home = importlib.metadata.packages_distributions()
+    home = import_names()
     found = {}
     for folder in ("engine", "models", "tools", "agent", "scripts"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -45,8 +59,7 @@ def imported_distributions() -> dict[str, str]:
                 for name in (
                     {name.partition(".")[0] for name in names} - {"laploop"} - sys.stdlib_module_names
                 ):
-                    for distribution in home.get(name, [name]):
-                        found[canonicalize_name(distribution)] = f"{path.relative_to(ROOT)} ({name})"
+                    found[home.get(name, name)] = f"{path.relative_to(ROOT)} ({name})"
     return found
 
 

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 from .places import Places
-from .stamp import load
+from .stamp import PACKAGE_FOLDERS, load
 
 _FOREIGN = ("PYTHONHOME", "PYTHONPATH")  # would put other packages before those of .venv
 
@@ -31,11 +31,13 @@ class Stage:
 def commands(places: Places) -> list[tuple[str, list[str]]]:
     """Return name and command line of each stage before the tests."""
     python = str(places.python)
+    # each by itself: their namespace `laploop` has no folder of its own, and so no py.typed
+    packages = [word for folder in PACKAGE_FOLDERS for word in ("-p", f"laploop.{folder}")]
     return [
         ("ruff check", [python, "-m", "ruff", "check", "."]),
         ("ruff format", [python, "-m", "ruff", "format", "--check", "."]),
         ("lint-imports", [str(places.program("lint-imports"))]),
-        ("mypy", [python, "-m", "mypy", "--strict", "-p", "laploop"]),
+        ("mypy", [python, "-m", "mypy", "--strict", *packages]),
         ("mypy set-up", [python, "-m", "mypy", "--strict", "scripts/bootstrap/laploop_setup"]),
     ]
 
