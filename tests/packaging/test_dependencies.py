@@ -25,8 +25,8 @@ EXTRA = {
     for text in extra
 } - {"laploop"}
 PART_OF_OTHERS = {"pydantic-core", "openai"}  # pydantic's own half; the extra of that name
-# Imported by nobody here: data that zoneinfo finds by itself, and a need of trafilatura that pip before 23.3 does
-# not see.
+# Imported by nobody here: data that zoneinfo finds by itself, and what trafilatura needs but pip before 23.3
+# overlooks.
 NOT_IMPORTED = {"tzdata", "lxml-html-clean"}
 
 
