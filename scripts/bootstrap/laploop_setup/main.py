@@ -130,10 +130,10 @@ def _call(program: list[str], environment: dict[str, str]) -> int:
     """Run a program that shares the terminal; Ctrl-C is its own affair."""
     import subprocess
 
-    process = subprocess.Popen(program, env=environment)
-    previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # a handler and not SIG_IGN, which the program would inherit
+    previous = signal.signal(signal.SIGINT, lambda number, frame: None)
     try:
-        code = process.wait()
+        code = subprocess.Popen(program, env=environment).wait()
     finally:
         signal.signal(signal.SIGINT, previous)
     return 128 - code if code < 0 else code
@@ -143,6 +143,9 @@ def test_command(arguments: list[str]) -> int:
     """Set up with the test tools and run all checks, or pytest alone with the arguments given."""
     from . import checks
 
+    # A shell makes its background jobs ignore Ctrl-C, and so would the programs to which tests send one.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         wanted, _, rest = own_flags(arguments)
         places = _places()
