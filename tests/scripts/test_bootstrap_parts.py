@@ -182,6 +182,6 @@ def test_the_closing_line_of_a_program_is_kept_and_all_its_output_shown(
 
 
 def test_pytest_does_not_inherit_a_deaf_ear_for_ctrl_c() -> None:
-    """SIGINT was ignored before pytest was started: it, and all that its tests started, ignored Ctrl-C too."""
+    """SIGINT was ignored before pytest was started: it and all that its tests started were deaf to it."""
     code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
     assert checks._echoed([sys.executable, "-c", code], PLACES) == (0, "True")

@@ -84,8 +84,8 @@ def _environment(places: Places) -> dict[str, str]:
 
 def _echoed(command: list[str], places: Places) -> tuple[int, str]:
     """Run with the output shown as it comes; returns the exit status and the last line that was not empty."""
-    # Ctrl-C is pytest's, which ends with a summary. A handler and not SIG_IGN, which pytest and the programs that
-    # its tests start would inherit.
+    # Ctrl-C is pytest's, which ends with a summary. A handler and not SIG_IGN, which pytest and the programs
+    # that its tests start would inherit.
     previous = signal.signal(signal.SIGINT, lambda number, frame: None)
     last = line = b""
     try:
