@@ -69,14 +69,14 @@ DIALECTS: dict[str, Dialect] = {
     # Qwen/Qwen2.5-*-Instruct, chat template; the Hermes 2 Pro format.
     "qwen2.5": Dialect("qwen2.5", None, (_TOOL_CALL,)),
     # The template shows <tool_call>, the coder models answer with these two instead (measured, greedy, 0.5b and 1.5b):
-    # <tools> for several calls, a fence for one.
+    # <tools> for several calls, a fence mostly for one; where more objects may follow in the fence, they do.
     "qwen2.5-coder": Dialect(
         "qwen2.5-coder",
         None,
         (
             _TOOL_CALL,
             Wrapper("<tools>", "</tools>", many=True),
-            Wrapper("```json", "```", whole_answer=True),
+            Wrapper("```json", "```", many=True, whole_answer=True),
         ),
         text_never_starts_with="<`{[",
     ),
