@@ -180,11 +180,7 @@ class Agent:
         return system_prompt(list(self.tools), language_of_messages(messages))
 
     def _start(self, question: Question, session: Session | None) -> Run:
-        new = (
-            [{"role": "user", "content": question}]
-            if isinstance(question, str)
-            else [dict(m) for m in question]
-        )
+        new = [{"role": "user", "content": question}] if isinstance(question, str) else [dict(m) for m in question]
         if not new or not any(text_of(m).strip() or m.get("tool_calls") for m in new):
             raise HistoryError("the question is empty; expected a text or a list of messages")
         messages = [*(session.messages if session else ()), *new]
@@ -206,9 +202,7 @@ class Agent:
         )
         return run
 
-    def _events(
-        self, run: Run, session: Session | None, flag: threading.Event
-    ) -> Generator[Event, None, None]:
+    def _events(self, run: Run, session: Session | None, flag: threading.Event) -> Generator[Event, None, None]:
         """The loop with its surroundings: the trace, cancellation, and the session at the end."""
         run.cancelled = flag
         has_prompt = run.trace.records[0]["system_prompt"] is not None

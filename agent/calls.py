@@ -56,9 +56,7 @@ class CallBatch:
     max_parallel is the number of threads at most; cancelled is looked at every POLL_S seconds.
     """
 
-    def __init__(
-        self, round_no: int, calls: Sequence[Call], max_parallel: int, cancelled: threading.Event
-    ) -> None:
+    def __init__(self, round_no: int, calls: Sequence[Call], max_parallel: int, cancelled: threading.Event) -> None:
         self.round = round_no
         self.calls = list(calls)
         self.results: list[ToolResult | None] = [None] * len(self.calls)

@@ -54,9 +54,7 @@ def check_choice(choice: ToolChoice, names: Sequence[str]) -> None:
     """Raise ConfigError unless the choice is one of OpenAI's forms and names only tools that exist."""
     if isinstance(choice, str):
         if choice not in _WORDS:
-            raise ConfigError(
-                f"tool_choice {choice!r} is not known; use one of {', '.join(_WORDS)}, or an object"
-            )
+            raise ConfigError(f"tool_choice {choice!r} is not known; use one of {', '.join(_WORDS)}, or an object")
         if choice == "required" and not names:
             raise ConfigError('tool_choice "required" needs at least one tool; this agent has none')
         return
@@ -77,9 +75,7 @@ def _names_in(choice: dict[str, Any]) -> list[Any]:
         functions = [choice.get("function")]
     elif choice.get("type") == "allowed_tools" and isinstance(choice.get("allowed_tools"), dict):
         tools = choice["allowed_tools"].get("tools")
-        functions = (
-            [t.get("function") for t in tools if isinstance(t, dict)] if isinstance(tools, list) else []
-        )
+        functions = [t.get("function") for t in tools if isinstance(t, dict)] if isinstance(tools, list) else []
     else:
         functions = []
     return [f.get("name") if isinstance(f, dict) else None for f in functions]

@@ -101,12 +101,5 @@ class RunFinished:
 
 
 Event = (
-    RoundStarted
-    | ReasoningDelta
-    | TextDelta
-    | RoundFinished
-    | CallStarted
-    | CallFinished
-    | GuardFired
-    | RunFinished
+    RoundStarted | ReasoningDelta | TextDelta | RoundFinished | CallStarted | CallFinished | GuardFired | RunFinished
 )

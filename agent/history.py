@@ -19,27 +19,21 @@ def check_history(messages: Sequence[Any]) -> None:
     waiting: list[str] = []
     for n, message in enumerate(messages):
         if not isinstance(message, Mapping):
-            raise HistoryError(
-                f"messages[{n}] is a {type(message).__name__}; expected an object with role and content"
-            )
+            raise HistoryError(f"messages[{n}] is a {type(message).__name__}; expected an object with role and content")
         role = message.get("role")
         if role not in ROLES:
             raise HistoryError(f"messages[{n}] has the role {role!r}; the roles are: {', '.join(ROLES)}")
         if role == "tool":
             call_id = message.get("tool_call_id")
             if call_id not in waiting:
-                raise HistoryError(
-                    f"messages[{n}] is the result of call {call_id!r}, which no message before it makes"
-                )
+                raise HistoryError(f"messages[{n}] is the result of call {call_id!r}, which no message before it makes")
             waiting.remove(str(call_id))
             continue
         if waiting:
             break
         waiting = [str(call.get("id")) for call in message.get("tool_calls") or []]
     if waiting:
-        raise HistoryError(
-            f"no result follows for the call {waiting[0]!r}; add a tool message, or drop the call"
-        )
+        raise HistoryError(f"no result follows for the call {waiting[0]!r}; add a tool message, or drop the call")
 
 
 def split_units(messages: Sequence[Message]) -> list[list[Message]]:

@@ -32,9 +32,7 @@ def run_loop(run: Run) -> Iterator[Event]:
             yield run.finish_cancelled()
             return
         if reply.finish_reason == "length":
-            yield GuardFired(
-                run.rounds, "length", "stopped", "the token limit cut the reply; no call of it was run"
-            )
+            yield GuardFired(run.rounds, "length", "stopped", "the token limit cut the reply; no call of it was run")
             yield run.finish_cut(reply.message, reply.raw_output, bool(reply.calls or reply.faults))
             return
         if forced_by or not (reply.calls or reply.faults):
@@ -48,9 +46,7 @@ def run_loop(run: Run) -> Iterator[Event]:
             n_empty += 1
             run.messages.append(reply.message)
             if n_empty > 1:
-                yield GuardFired(
-                    run.rounds, "empty", "stopped", "two replies without text and without a call"
-                )
+                yield GuardFired(run.rounds, "empty", "stopped", "two replies without text and without a call")
                 yield run.finish("empty", "", answered=False)
                 return
             yield GuardFired(run.rounds, "empty", "retry", "a reply without text and without a call")

@@ -44,9 +44,7 @@ def plan_calls(
         else:
             calls.append(Call(raw_call["id"], name, function["arguments"], tool=run.tools.get(name)))
             continue
-        calls.append(
-            Call(raw_call["id"], name, function["arguments"], refusal=ToolResult(text, is_error=True))
-        )
+        calls.append(Call(raw_call["id"], name, function["arguments"], refusal=ToolResult(text, is_error=True)))
         fired.append(GuardFired(run.rounds, kind, "refused", name))
     return calls, fired, {f["name"] for f, is_repeat in zip(functions, repeats, strict=True) if is_repeat}
 

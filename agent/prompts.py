@@ -56,9 +56,7 @@ EN = Texts(
         "then {tool} with the {parameter} from its result."
     ),
     needs_joiner=" ",
-    rule_results=(
-        "After the results: answer briefly in the user's language and state the values from the results."
-    ),
+    rule_results=("After the results: answer briefly in the user's language and state the values from the results."),
     rule_direct="If no tool is needed, answer directly.",
     repeated_call=(
         "Not run: {name} was already called with these arguments, and its result is above. "
@@ -73,8 +71,7 @@ EN = Texts(
     invalid_call="Your tool call could not be read: {error}. Write the call again as valid JSON.",
     give_answer="Your reply held no text. Give the user your answer now.",
     final_answer=(
-        "No more tool calls. Give the final answer now, from the results above; "
-        "say plainly if something is missing."
+        "No more tool calls. Give the final answer now, from the results above; say plainly if something is missing."
     ),
     cut_calls="[This reply was cut off at the token limit. Its tool calls were not run.]",
     cancelled_call="Not finished: the user stopped the run before {name} returned.",
@@ -84,18 +81,13 @@ EN = Texts(
 ZH = Texts(
     opening="你是可以调用工具的助手。",
     rule_tools=(
-        "遇到实时信息、文件内容或计算，先调用合适的工具，绝不自己编数值；"
-        "互不依赖的调用放在同一次回复里一起发出。"
+        "遇到实时信息、文件内容或计算，先调用合适的工具，绝不自己编数值；互不依赖的调用放在同一次回复里一起发出。"
     ),
-    rule_needs=(
-        "用户没有给出 {tool} 的 {parameter} 时，先调用 {source}，再用其结果中的 {parameter} 调用 {tool}。"
-    ),
+    rule_needs=("用户没有给出 {tool} 的 {parameter} 时，先调用 {source}，再用其结果中的 {parameter} 调用 {tool}。"),
     needs_joiner="",
     rule_results="拿到结果以后，用用户的语言简短回答，并写出结果中的具体数值。",
     rule_direct="不需要工具的问题，直接回答。",
-    repeated_call=(
-        "未执行：已经用同样的参数调用过 {name}，结果就在上面。不要再调用它，请根据已有的结果回答用户。"
-    ),
+    repeated_call=("未执行：已经用同样的参数调用过 {name}，结果就在上面。不要再调用它，请根据已有的结果回答用户。"),
     masked_call="未执行：这一次回复不能调用 {name}。{allowed}",
     unknown_tool="未执行：没有名为“{name}”的工具。{near}可用的工具：{names}。",
     did_you_mean="是否想用 {name}？",

@@ -90,9 +90,7 @@ def _deltas(chunk: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _fold(run: Run, chunks: list[dict[str, Any]]) -> tuple[Reply, RoundFinished]:
     if not chunks:
-        raise AgentError(
-            f"{run.model.name} ended its reply without sending anything; ask again or use another model"
-        )
+        raise AgentError(f"{run.model.name} ended its reply without sending anything; ask again or use another model")
     completion = accumulate(chunks)
     choice = completion["choices"][0]
     message = with_unique_ids(choice["message"], run.call_ids())

@@ -33,9 +33,7 @@ class Settings:
     raise_on_limit: bool = False
     max_parallel: int = 8
     tool_choice: ToolChoice = "auto"
-    request: dict[str, Any] = field(
-        default_factory=dict
-    )  # sampling fields that were set; the others stay away
+    request: dict[str, Any] = field(default_factory=dict)  # sampling fields that were set; the others stay away
 
 
 @dataclass
@@ -107,9 +105,7 @@ class Run:
 
     # --- ending
 
-    def result(
-        self, stop_reason: str, answer: str, *, answered: bool = True, cut: str | None = None
-    ) -> RunResult:
+    def result(self, stop_reason: str, answer: str, *, answered: bool = True, cut: str | None = None) -> RunResult:
         """The result as of now."""
         return RunResult(
             answer=answer,
@@ -122,9 +118,7 @@ class Run:
             answered=answered,
         )
 
-    def finish(
-        self, stop_reason: str, answer: str, *, answered: bool = True, cut: str | None = None
-    ) -> RunFinished:
+    def finish(self, stop_reason: str, answer: str, *, answered: bool = True, cut: str | None = None) -> RunFinished:
         """End the run: the last record of the trace, and the last event."""
         result = self.result(stop_reason, answer, answered=answered, cut=cut)
         self.trace.add(

@@ -38,16 +38,12 @@ class Session:
     def save(self, path: str | Path) -> None:
         """Write the session as JSON; the file is the old one or the whole new one, whatever happens."""
         target = Path(path)
-        text = json.dumps(
-            {"schema_version": SCHEMA_VERSION, "messages": self.messages}, ensure_ascii=False, indent=1
-        )
+        text = json.dumps({"schema_version": SCHEMA_VERSION, "messages": self.messages}, ensure_ascii=False, indent=1)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             _write_atomically(target, text + "\n")
         except OSError as error:
-            raise SessionFileError(
-                f"cannot write the session to {target}: {error.strerror or error}"
-            ) from error
+            raise SessionFileError(f"cannot write the session to {target}: {error.strerror or error}") from error
 
     @classmethod
     def load(cls, path: str | Path) -> Session:

@@ -62,9 +62,7 @@ class Trace:
         lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
         records = [_read_line(n, line) for n, line in lines]
         if not records or records[0]["type"] != "trace":
-            raise TraceError(
-                'not a laploop trace: the first line must be {"type": "trace", "schema_version": …}'
-            )
+            raise TraceError('not a laploop trace: the first line must be {"type": "trace", "schema_version": …}')
         version = records[0].get("schema_version")
         if version != SCHEMA_VERSION:
             raise TraceError(

@@ -64,7 +64,8 @@ class EngineConfig:
             _require(value in KV_TYPES, f"{name} {value!r}; known: {', '.join(KV_TYPES)}")
         quantised = self.type_v not in ("f32", "f16", "bf16")
         _require(
-            not (quantised and self.flash_attn == "off"), f"type_v {self.type_v} needs flash attention, which is off"
+            not (quantised and self.flash_attn == "off"),
+            f"type_v {self.type_v} needs flash attention, which is off",
         )
 
 

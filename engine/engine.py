@@ -108,7 +108,7 @@ class Engine:
 
     @property
     def device(self) -> str:
-        """"gpu" if layers are offloaded, else "cpu"."""
+        """ "gpu" if layers are offloaded, else "cpu"."""
         return "gpu" if self.n_gpu_layers and native.supports_gpu() else "cpu"
 
     @property

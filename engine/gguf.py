@@ -92,12 +92,8 @@ def check_head(path: str | os.PathLike[str]) -> None:
             raise BadModelFileError(
                 f"{path} is a big-endian GGUF; expected a little-endian one. Fetch the usual build."
             )
-        raise BadModelFileError(
-            f"{path} is GGUF version {version}; versions 2 and 3 are read. Fetch a newer build."
-        )
-    raise BadModelFileError(
-        f"{path} is {_what_is(head, path)}, not a GGUF model. Fetch the model file itself."
-    )
+        raise BadModelFileError(f"{path} is GGUF version {version}; versions 2 and 3 are read. Fetch a newer build.")
+    raise BadModelFileError(f"{path} is {_what_is(head, path)}, not a GGUF model. Fetch the model file itself.")
 
 
 def _what_is(head: bytes, path: Path) -> str:
@@ -172,9 +168,7 @@ def _tensor_row(reader: HeaderReader, alignment: int) -> tuple[str, tuple[int, .
     if kind is None:
         return name, shape, f"type {number}", offset, None
     if shape and shape[0] % kind.block_size:
-        reader.fail(
-            f"tensor {name!r} has rows of {shape[0]}, not a multiple of {kind.name}'s {kind.block_size}"
-        )
+        reader.fail(f"tensor {name!r} has rows of {shape[0]}, not a multiple of {kind.name}'s {kind.block_size}")
     return name, shape, kind.name, offset, n_elements // kind.block_size * kind.block_bytes
 
 
@@ -186,9 +180,7 @@ def _check_split(reader: HeaderReader, metadata: Mapping[str, Any]) -> None:
     number = metadata.get("split.no", -1)
     expected = f"-{number + 1:05d}-of-{count:05d}.gguf"
     if not reader.path.name.lower().endswith(expected):
-        reader.fail(
-            f"it is part {number + 1} of a model split in {count}, so its name must end in {expected}"
-        )
+        reader.fail(f"it is part {number + 1} of a model split in {count}, so its name must end in {expected}")
 
 
 def shard_paths(path: str | os.PathLike[str]) -> tuple[Path, ...]:
@@ -214,9 +206,7 @@ def shard_paths(path: str | os.PathLike[str]) -> tuple[Path, ...]:
     return parts
 
 
-def kv_bytes(
-    metadata: Mapping[str, Any], n_ctx: int, bytes_per_k: float = 2.0, bytes_per_v: float = 2.0
-) -> int:
+def kv_bytes(metadata: Mapping[str, Any], n_ctx: int, bytes_per_k: float = 2.0, bytes_per_v: float = 2.0) -> int:
     """Bytes of the KV cache for a context of `n_ctx` tokens: allocated whole when the model is loaded.
 
     `bytes_per_k` and `bytes_per_v` are per element: f16 2, q8_0 34/32, q4_0 18/32. An upper bound for models

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 # about a thousand barriers; with spinning threads any second busy process makes each of them wait for a time slice
 # (measured on two busy cores: 3 tokens/s spinning, 37 sleeping; docs/log.md). Who sets the variable is obeyed.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-import llama_cpp as C  # noqa: E402
+import llama_cpp as C
 
-from .config import KV_TYPES, EngineConfig, SamplingParams  # noqa: E402
-from .errors import BackendError  # noqa: E402
+from .config import KV_TYPES, EngineConfig, SamplingParams
+from .errors import BackendError
 
 _log: deque[str] = deque(maxlen=200)
 _ERROR_LEVELS = (3, 4)  # ggml.h: GGML_LOG_LEVEL_WARN, GGML_LOG_LEVEL_ERROR
@@ -134,7 +134,9 @@ class NativeModel:
 class NativeContext:
     """KV cache and compute buffers. Not thread safe: one caller at a time."""
 
-    def __init__(self, model: NativeModel, config: EngineConfig, *, n_ctx: int, threads: int, threads_batch: int) -> None:
+    def __init__(
+        self, model: NativeModel, config: EngineConfig, *, n_ctx: int, threads: int, threads_batch: int
+    ) -> None:
         params = C.llama_context_default_params()
         params.n_ctx = n_ctx
         params.n_batch = config.n_batch
@@ -236,7 +238,10 @@ class NativeSampler:
         if penalised:
             self._add(
                 C.llama_sampler_init_penalties(
-                    params.penalty_last_n, params.repeat_penalty, params.frequency_penalty, params.presence_penalty
+                    params.penalty_last_n,
+                    params.repeat_penalty,
+                    params.frequency_penalty,
+                    params.presence_penalty,
                 )
             )
         if params.temperature == 0:

@@ -5,7 +5,6 @@ Knows the vocabulary of one model; not messages, not templates.
 
 from __future__ import annotations
 
-import codecs
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -129,17 +128,3 @@ class Vocabulary:
             eos_token=sorted(self.eog) or [self.eos],
             slices=None,
         )
-
-
-class Detokenizer:
-    """Token bytes to text, as they come.
-
-    Invariant: joining all pieces gives the same text as decoding all bytes at once (an incomplete last character aside).
-    """
-
-    def __init__(self) -> None:
-        self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
-
-    def feed(self, piece: bytes) -> str:
-        """The text that is complete now."""
-        return self._decode(piece)

@@ -5,6 +5,7 @@ Joins the template, the grammar, the engine and the parser; holds none of their 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import warnings
 from collections.abc import Iterator, Sequence
@@ -19,8 +20,8 @@ from .dialect import Dialect, detect_dialect, get_dialect
 from .errors import RequestError, TemplateError
 from .model import Model
 from .parser import OutputParser
-from .request import Request
 from .progress import ProgressFunction
+from .request import Request
 from .resolve import resolve_model
 from .template import Prompt, builtin_template, check_template, render_prompt
 from .tool_grammar import reply_grammar
@@ -155,10 +156,8 @@ class ChatModel(Model):
         for delta in parser.finish(finish):
             yield reply.chunk(delta)
         output = b"".join(raw)
-        try:
+        with contextlib.suppress(UnicodeDecodeError):  # cut inside a character: no prompt can begin with this text
             self._transcripts.remember(prompt, output.decode("utf-8"), generation.tokens)
-        except UnicodeDecodeError:
-            pass  # cut inside a character: this text can never be a prefix of a prompt
         yield reply.last(
             parser.result(),
             usage=usage_of(
@@ -182,7 +181,8 @@ def _usable_template(engine: Engine) -> str:
             return builtin_template()
         return template
     warnings.warn(
-        f"{engine.path.name} carries no chat template; the built-in Qwen3 template is used instead", stacklevel=3
+        f"{engine.path.name} carries no chat template; the built-in Qwen3 template is used instead",
+        stacklevel=3,
     )
     return builtin_template()
 

@@ -78,7 +78,10 @@ def accumulate(chunks: Iterable[Mapping[str, Any]]) -> ChatCompletion:
     if not completion:
         raise ValueError("the stream held no chunk")
     tool_calls = [calls[i] for i in sorted(calls)]
-    message: dict[str, Any] = {"role": "assistant", "content": "".join(content) or (None if tool_calls else "")}
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": "".join(content) or (None if tool_calls else ""),
+    }
     if text := "".join(reasoning):
         message["reasoning_content"] = text
     if tool_calls:

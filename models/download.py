@@ -57,9 +57,7 @@ def probe() -> None:
     timeout = type(session.timeout)(PROBE_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
     with hub_errors(endpoint_host()):
         # any answer will do, an error page included: it says that there is somebody
-        within(
-            PROBE_TIMEOUT_S, lambda: session.head(constants.ENDPOINT, timeout=timeout, follow_redirects=False)
-        )
+        within(PROBE_TIMEOUT_S, lambda: session.head(constants.ENDPOINT, timeout=timeout, follow_redirects=False))
 
 
 def list_files(repo: str, revision: str | None = None) -> list[str]:
@@ -121,9 +119,7 @@ def _metadata(url: str) -> HfFileMetadata:
 def _agree(wanted: Wanted, metadata: Any, host: str) -> tuple[str, int | None, str | None]:
     """What the hub announces against what is wanted: the blob's name, and the size and hash to check for."""
     if metadata.etag is None or metadata.commit_hash is None:
-        raise ModelUnavailableError(
-            f"{host} answers, but not as a hub does (no ETag or X-Repo-Commit header)"
-        )
+        raise ModelUnavailableError(f"{host} answers, but not as a hub does (no ETag or X-Repo-Commit header)")
     etag = str(metadata.etag)
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", etag):
         raise ModelUnavailableError(f"{host} names the file by an odd ETag ({etag[:40]!r})")
@@ -138,9 +134,7 @@ def _agree(wanted: Wanted, metadata: Any, host: str) -> tuple[str, int | None, s
     return etag, wanted.size_bytes or size_bytes, wanted.sha256 or sha256
 
 
-def _transfer(
-    url: str, part: PartFile, size_bytes: int | None, name: str, progress: ProgressFunction
-) -> None:
+def _transfer(url: str, part: PartFile, size_bytes: int | None, name: str, progress: ProgressFunction) -> None:
     """Fill `part` from `url`, asking again from where it stands when the connection is cut."""
     attempts = ATTEMPTS
     while size_bytes is None or part.n_bytes != size_bytes:

@@ -34,9 +34,7 @@ def cached_names(repo: str, revision: str | None = None) -> list[str]:
     ref = folder / "refs" / revision
     commit = ref.read_text(encoding="utf-8").strip() if ref.is_file() else revision
     snapshot = folder / "snapshots" / commit
-    return sorted(
-        path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*.gguf") if path.is_file()
-    )
+    return sorted(path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*.gguf") if path.is_file())
 
 
 def discard(path: Path, sha256: str) -> bool:

@@ -496,7 +496,12 @@ class OutputParser:
             "function": {"name": call.name, "arguments": call.arguments},
         }
         self._calls.append(made)
-        head = {"index": index, "id": made["id"], "type": "function", "function": {"name": call.name, "arguments": ""}}
+        head = {
+            "index": index,
+            "id": made["id"],
+            "type": "function",
+            "function": {"name": call.name, "arguments": ""},
+        }
         self._deltas.append({"tool_calls": [head]})
         self._deltas.append({"tool_calls": [{"index": index, "function": {"arguments": call.arguments}}]})
 

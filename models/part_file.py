@@ -19,9 +19,7 @@ from .store import HASH_CHUNK_BYTES
 class PartFile:
     """Opens `path` for growing from its first `keep_bytes` (None: all there are), which are hashed first."""
 
-    def __init__(
-        self, path: Path, keep_bytes: int | None = None, progress: ProgressFunction = silent
-    ) -> None:
+    def __init__(self, path: Path, keep_bytes: int | None = None, progress: ProgressFunction = silent) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         self.n_bytes = 0

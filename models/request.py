@@ -151,7 +151,9 @@ class Request:
         ):
             value = getattr(self, name)
             if value is not None and (value < low or (high is not None and value > high)):
-                raise RequestError(f"{name} must be {'≥ ' + str(low) if high is None else f'{low}…{high}'}, got {value}")
+                raise RequestError(
+                    f"{name} must be {'≥ ' + str(low) if high is None else f'{low}…{high}'}, got {value}"
+                )
         if any(not s for s in self.stop):
             raise RequestError("an empty stop string would stop at once")
         kind = (self.response_format or {"type": "text"}).get("type")

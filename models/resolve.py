@@ -116,9 +116,7 @@ def _from_catalogue(
                 errors.append(error)
                 reasons.append(f"{source}: {str(error).rstrip('.')}")
     others = [other.name for other in catalogue.entries if other.pypi and other is not entry]
-    packaged = (
-        f", or take a model that travels in packages ({', '.join(others)})" if entry.pypi is None else ""
-    )
+    packaged = f", or take a model that travels in packages ({', '.join(others)})" if entry.pypi is None else ""
     all_wrong = all(isinstance(error, ChecksumError) for error in errors)
     kind = ChecksumError if all_wrong else ModelUnavailableError
     tried = "; ".join(dict.fromkeys(reasons))
@@ -159,9 +157,7 @@ def _from_hub_spec(spec: HubSpec, offline: bool, store: Store, progress: Progres
     """What is cached for the repository serves without asking whether the hub has a newer version."""
 
     def choose(names: list[str]) -> list[str]:
-        return (
-            parts_of(spec.file, names, spec.repo) if spec.file else choose_files(names, spec.quant, spec.repo)
-        )
+        return parts_of(spec.file, names, spec.repo) if spec.file else choose_files(names, spec.quant, spec.repo)
 
     def cached_path(file: str) -> Path | None:
         return hub_cache.cached_file(spec.repo, file, spec.revision)
@@ -173,9 +169,7 @@ def _from_hub_spec(spec: HubSpec, offline: bool, store: Store, progress: Progres
         chosen = []
     here = cached_path(chosen[0]) if chosen else None
     # without a quantisation the hub decides what the default is, unless the usual default is already here
-    if here is not None and (
-        offline or spec.quant or spec.file or DEFAULT_QUANT.lower() in chosen[0].lower()
-    ):
+    if here is not None and (offline or spec.quant or spec.file or DEFAULT_QUANT.lower() in chosen[0].lower()):
         return here
     wanted = f"hf:{spec.repo}" + (f"/{spec.file}" if spec.file else f":{spec.quant}" if spec.quant else "")
     if offline:
@@ -191,9 +185,7 @@ def _from_hub_spec(spec: HubSpec, offline: bool, store: Store, progress: Progres
             download.fetch(download.Wanted(spec.repo, file, spec.revision), store, progress)
     except ModelUnavailableError as error:
         if here is not None:
-            progress(
-                Progress(f"hub not reached ({error}); using {here.name} from its cache", 0, None, "disk")
-            )
+            progress(Progress(f"hub not reached ({error}); using {here.name} from its cache", 0, None, "disk"))
             return here
         raise ModelUnavailableError(
             f"{wanted} could not be fetched. hub: {str(error).rstrip('.')}. "
@@ -201,9 +193,7 @@ def _from_hub_spec(spec: HubSpec, offline: bool, store: Store, progress: Progres
         ) from error
     first = cached_path(files[0])
     if first is None:
-        raise ModelError(
-            f"{wanted} was fetched, but the hub's cache does not show it. Check HF_HOME and its disk."
-        )
+        raise ModelError(f"{wanted} was fetched, but the hub's cache does not show it. Check HF_HOME and its disk.")
     return first
 
 

@@ -18,25 +18,28 @@ from .errors import RequestError
 
 MAX_SCHEMA_BYTES = 500_000
 
-_ENFORCED_FORMATS = frozenset(
-    "date date-time time duration email hostname ipv4 ipv6 uuid uri".split()  # llguidance knows no others
-)
+# llguidance knows no other formats.
+_ENFORCED_FORMATS = frozenset({
+    "date", "date-time", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri",
+})  # fmt: skip
 # Keywords that llguidance ignores without a word.
-_IGNORED = frozenset("discriminator contentEncoding contentMediaType contentSchema".split())
+_IGNORED = frozenset(["discriminator", "contentEncoding", "contentMediaType", "contentSchema"])
 # Keywords that say nothing about which values are valid.
-_ANNOTATIONS = frozenset(
-    "title description default examples example $comment $schema $id deprecated readOnly writeOnly $defs definitions "
-    "$anchor nullable".split()
-)
-_SUBSCHEMA_MAPS = frozenset("properties patternProperties $defs definitions dependentSchemas".split())
-_SUBSCHEMA_LISTS = frozenset("anyOf allOf oneOf prefixItems".split())
-_SUBSCHEMAS = frozenset(
-    "items additionalProperties not if then else contains propertyNames unevaluatedItems unevaluatedProperties".split()
-)
-_REFUSED = frozenset(
-    "not if then else contains minContains maxContains uniqueItems propertyNames dependentRequired dependentSchemas "
-    "dependencies unevaluatedItems unevaluatedProperties $dynamicRef $recursiveRef".split()
-)
+_ANNOTATIONS = frozenset({
+    "title", "description", "default", "examples", "example", "$comment", "$schema", "$id", "deprecated",
+    "readOnly", "writeOnly", "$defs", "definitions", "$anchor", "nullable",
+})  # fmt: skip
+_SUBSCHEMA_MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"])
+_SUBSCHEMA_LISTS = frozenset(["anyOf", "allOf", "oneOf", "prefixItems"])
+_SUBSCHEMAS = frozenset({
+    "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames",
+    "unevaluatedItems", "unevaluatedProperties",
+})  # fmt: skip
+_REFUSED = frozenset({
+    "not", "if", "then", "else", "contains", "minContains", "maxContains", "uniqueItems", "propertyNames",
+    "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedItems", "unevaluatedProperties",
+    "$dynamicRef", "$recursiveRef",
+})  # fmt: skip
 
 
 class Finding(NamedTuple):
@@ -109,7 +112,10 @@ def _faults(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         path = [str(p) for p in error.absolute_path]
         yield "/" + "/".join(path[:-1]) if path[:-1] else "", path[-1] if path else "", error.message
     for pointer, node in _walk(schema, ""):
-        for keyword, patterns in (("pattern", [node.get("pattern")]), ("patternProperties", node.get("patternProperties"))):
+        for keyword, patterns in (
+            ("pattern", [node.get("pattern")]),
+            ("patternProperties", node.get("patternProperties")),
+        ):
             for pattern in patterns or ():
                 if isinstance(pattern, str) and (why := _bad_pattern(pattern)):
                     yield pointer, keyword, why

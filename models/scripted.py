@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from .completion import ChatCompletionChunk, Reply, usage_of
 from .dialect import Dialect

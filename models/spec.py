@@ -63,9 +63,7 @@ def parse_spec(text: str, *, hub: bool = False, catalogue: Catalogue | None = No
         RuntimeError,
     ) as error:  # a name too long for a path, a folder not to be read, no such ~user
         why = getattr(error, "strerror", None) or str(error)
-        raise ModelNotFoundError(
-            f"{text[:200]!r} cannot be a path here ({why}). {_forms(catalogue)}"
-        ) from error
+        raise ModelNotFoundError(f"{text[:200]!r} cannot be a path here ({why}). {_forms(catalogue)}") from error
 
 
 def _parse(text: str, hub: bool, catalogue: Catalogue | None) -> Spec:
@@ -108,12 +106,8 @@ def _model_in(path: Path, text: str) -> Path:
         if len(whole) == 1:
             return path / whole[0]
         if not names:
-            raise ModelNotFoundError(
-                f"The folder {text} holds no .gguf model. Name the file, or another folder."
-            )
-        raise ModelNotFoundError(
-            f"The folder {text} holds {len(names)} models; name one: {_some(whole or names)}."
-        )
+            raise ModelNotFoundError(f"The folder {text} holds no .gguf model. Name the file, or another folder.")
+        raise ModelNotFoundError(f"The folder {text} holds {len(names)} models; name one: {_some(whole or names)}.")
     beside = path.parent
     names = sorted(item.name for item in beside.glob("*.gguf")) if beside.is_dir() else []
     if names:
@@ -131,17 +125,14 @@ def _hub(rest: str, text: str) -> HubSpec:
     repo = "/".join(pieces[:2])
     if len(pieces) < 2 or not _REPO.fullmatch(repo) or ".." in repo:
         raise ModelNotFoundError(
-            f"{text!r} names no repository; expected hf:owner/repo, hf:owner/repo:quant "
-            "or hf:owner/repo/file.gguf."
+            f"{text!r} names no repository; expected hf:owner/repo, hf:owner/repo:quant or hf:owner/repo/file.gguf."
         )
     file = pieces[2] if len(pieces) == 3 and pieces[2] else None
     if file is None and quant.lower().endswith(".gguf"):
         file, quant = quant, ""
     if file is not None:
         if quant or ".." in file.split("/") or not file.lower().endswith(".gguf"):
-            raise ModelNotFoundError(
-                f"{text!r}: expected a .gguf file after the repository, and no quantisation."
-            )
+            raise ModelNotFoundError(f"{text!r}: expected a .gguf file after the repository, and no quantisation.")
         return HubSpec(repo, file=file)
     if ":" in rest and not quant:
         raise ModelNotFoundError(f"{text!r}: a quantisation is missing after the colon, for example :Q4_K_M.")

@@ -208,5 +208,8 @@ def _template_call(call: Mapping[str, Any], guard: _Guard) -> dict[str, Any]:
             arguments = text  # a broken history is shown to the model as it is
     else:
         arguments = guard.deep(arguments or {})
-    rendered = {"type": "function", "function": {"name": guard.text(str(function["name"])), "arguments": arguments}}
+    rendered = {
+        "type": "function",
+        "function": {"name": guard.text(str(function["name"])), "arguments": arguments},
+    }
     return rendered if call.get("id") is None else {"id": str(call["id"]), **rendered}

@@ -103,7 +103,7 @@ class _Writer:
         return name
 
     def text(self, guarded: bool) -> str:
-        """Free text, possibly empty; where calls are possible it may not begin like one of the family's own wrappers."""
+        """Free text, possibly empty; where calls are possible it may not begin like a call in another wrapper."""
         first = self.dialect.text_never_starts_with
         if guarded and first:
             stops = "".join("\\" + c if c in "[]\\^-&~" else c for c in first)
@@ -119,8 +119,11 @@ class _Writer:
     def calls(self, functions: Sequence[Mapping[str, Any]], parallel: bool) -> str:
         """One or more calls in one of the family's wrappers."""
         for i, function in enumerate(functions):
-            head = json.dumps('{"name": ' + json.dumps(function["name"], ensure_ascii=False) + ', "arguments": ', ensure_ascii=False)
-            self.rules.append(f"call_{i}: {head} args_{i} \"}}\"\nargs_{i}: {_arguments_rule(function)}\n")
+            head = json.dumps(
+                '{"name": ' + json.dumps(function["name"], ensure_ascii=False) + ', "arguments": ',
+                ensure_ascii=False,
+            )
+            self.rules.append(f'call_{i}: {head} args_{i} "}}"\nargs_{i}: {_arguments_rule(function)}\n')
         self.rule("call", " | ".join(f"call_{i}" for i in range(len(functions))))
         blocks = []
         for i, wrapper in enumerate(self.dialect.wrappers):

@@ -52,9 +52,7 @@ def chat(ctx: click.Context, /, **values: Any) -> int:
 class Conversation:
     """A session with a model, fed with lines."""
 
-    def __init__(
-        self, model: Model, tools: Sequence[Tool], options: Options, make_view: Callable[[], View]
-    ) -> None:
+    def __init__(self, model: Model, tools: Sequence[Tool], options: Options, make_view: Callable[[], View]) -> None:
         from laploop.agent import Session
 
         self.session = Session()

@@ -103,10 +103,7 @@ def _first_word(args: list[str]) -> int | None:
     from .ask import ask
 
     takes_value = {
-        name
-        for option in ask.params
-        if isinstance(option, click.Option) and not option.is_flag
-        for name in option.opts
+        name for option in ask.params if isinstance(option, click.Option) and not option.is_flag for name in option.opts
     }
     at = 0
     while at < len(args):
@@ -170,9 +167,7 @@ def main() -> Any:
     """Entry point of the `laploop` command."""
     for stream in (sys.stdout, sys.stderr):
         if not stream.isatty() and hasattr(stream, "reconfigure"):
-            stream.reconfigure(
-                encoding="utf-8", errors="replace"
-            )  # pipes and files: the same bytes everywhere
+            stream.reconfigure(encoding="utf-8", errors="replace")  # pipes and files: the same bytes everywhere
     warnings.showwarning = lambda message, *_, **__: complain(str(message))
     code = run(sys.argv[1:])
     from .background import leave

@@ -43,9 +43,7 @@ MARK = "sample data, drawn for this run"
 @flag("--json", "as_json", is_flag=True, default=False, help="Print the runs as one JSON list.")
 @shared_options()
 @click.pass_context
-def demo(
-    ctx: click.Context, /, numbers: tuple[int, ...], data_seed: int | None, as_json: bool, **values: Any
-) -> int:
+def demo(ctx: click.Context, /, numbers: tuple[int, ...], data_seed: int | None, as_json: bool, **values: Any) -> int:
     """Ask five sample questions, with sample weather, news and pages served on this machine."""
     options = collect(ctx, values)
     from .loading import chosen_tools, loaded_model
@@ -60,9 +58,7 @@ def demo(
     return 0 if all(result.answered for _, result in runs) else EXIT_NO_ANSWER
 
 
-def ask_all(
-    agent: Agent, numbers: tuple[int, ...] | range, make: Callable[[], View]
-) -> list[tuple[int, RunResult]]:
+def ask_all(agent: Agent, numbers: tuple[int, ...] | range, make: Callable[[], View]) -> list[tuple[int, RunResult]]:
     """Ask the questions with these numbers, each with a fresh history."""
     runs = []
     for number in numbers:

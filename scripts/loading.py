@@ -34,9 +34,7 @@ def loaded_model(options: Options) -> Iterator[Model]:
 
     config = EngineConfig(**options.engine_settings())
     with progress_printer() as progress:
-        resolved = background.call(
-            lambda: resolve_model(options.spec, offline=options.offline, progress=progress)
-        )
+        resolved = background.call(lambda: resolve_model(options.spec, offline=options.offline, progress=progress))
     with _status(f"Loading {resolved.name} …"):
         model = background.call(lambda: ChatModel(Engine.load(resolved.path, config), resolved.name))
     try:

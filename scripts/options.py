@@ -35,15 +35,11 @@ _MODEL = [
         help=f"Short name, path, or hf:owner/repo[:quant]. [{DEFAULT_MODEL}]",
     ),
     flag("-hf", "--hf-repo", metavar="REPO", help="A repository on Hugging Face: owner/repo[:quant]."),
-    flag(
-        "-c", "--ctx-size", type=click.IntRange(min=0), help="Context length in tokens; 0: the model's own."
-    ),
+    flag("-c", "--ctx-size", type=click.IntRange(min=0), help="Context length in tokens; 0: the model's own."),
     flag("-t", "--threads", type=click.IntRange(min=1), help="CPU threads."),
     flag("-b", "--batch-size", type=click.IntRange(min=1), help="Most tokens in a batch."),
     flag("-ub", "--ubatch-size", type=click.IntRange(min=1), help="Most tokens computed at once."),
-    flag(
-        "-ngl", "--gpu-layers", type=click.IntRange(min=0), help="Layers on the GPU. [all that the build can]"
-    ),
+    flag("-ngl", "--gpu-layers", type=click.IntRange(min=0), help="Layers on the GPU. [all that the build can]"),
     flag("-fa", "--flash-attn", type=click.Choice(["on", "off", "auto"]), help="Flash attention."),
     flag("-ctk", "--cache-type-k", type=click.Choice(KV_TYPES), help="Type of the K cache."),
     flag("-ctv", "--cache-type-v", type=click.Choice(KV_TYPES), help="Type of the V cache."),
@@ -59,12 +55,8 @@ _SAMPLING = [
     flag("-s", "--seed", type=click.IntRange(min=0), help="Seed of the sampling."),
     flag("--temp", type=click.FloatRange(min=0), help="Temperature; 0 is greedy."),
     flag("--top-k", type=click.IntRange(min=0), help="Keep the k likeliest tokens; 0: all."),
-    flag(
-        "--top-p", type=click.FloatRange(min=0, max=1, min_open=True), help="Keep this share of probability."
-    ),
-    flag(
-        "--min-p", type=click.FloatRange(min=0, max=1), help="Drop tokens below this share of the likeliest."
-    ),
+    flag("--top-p", type=click.FloatRange(min=0, max=1, min_open=True), help="Keep this share of probability."),
+    flag("--min-p", type=click.FloatRange(min=0, max=1), help="Drop tokens below this share of the likeliest."),
     flag("--reasoning", type=click.Choice(["on", "off", "auto"]), default="auto", help="Thinking. [auto]"),
 ]
 _TOOLS = [

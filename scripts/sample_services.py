@@ -171,14 +171,11 @@ class SampleServices:
         draw.shuffle(pair)
         felt = draw.choice(_FELT)  # the same for both: "hotter" has one answer, whichever figure is compared
         return {
-            city: _draw_weather(city, draw, degrees, felt)
-            for city, degrees in zip(("北京", "上海"), pair, strict=True)
+            city: _draw_weather(city, draw, degrees, felt) for city, degrees in zip(("北京", "上海"), pair, strict=True)
         }
 
 
-def _draw_weather(
-    city: str, draw: random.Random, degrees: int | None = None, felt: int | None = None
-) -> Weather:
+def _draw_weather(city: str, draw: random.Random, degrees: int | None = None, felt: int | None = None) -> Weather:
     degrees = draw.randint(-8, 36) if degrees is None else degrees
     felt = draw.choice(_FELT) if felt is None else felt
     sky_zh, sky_en = draw.choice(_SKIES)
@@ -269,9 +266,7 @@ def _rss(topic: str, articles: tuple[Article, ...]) -> str:
         for item in articles
     )
     channel = f"<title>{html.escape(topic)} ({NOTICE})</title><description>{NOTICE}</description>"
-    return (
-        f'<?xml version="1.0" encoding="UTF-8"?><rss version="2.0"><channel>{channel}{items}</channel></rss>'
-    )
+    return f'<?xml version="1.0" encoding="UTF-8"?><rss version="2.0"><channel>{channel}{items}</channel></rss>'
 
 
 def _page(article: Article) -> str:

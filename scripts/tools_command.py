@@ -17,9 +17,7 @@ def tools(as_json: bool) -> None:
 
     found = builtin_tools()
     if as_json:
-        click.echo(
-            json_text([{**t.to_openai(), "effects": sorted(t.effects), "group": t.group} for t in found])
-        )
+        click.echo(json_text([{**t.to_openai(), "effects": sorted(t.effects), "group": t.group} for t in found]))
         return
     for tool in found:
         names = ", ".join(tool.parameters.get("properties", {}))

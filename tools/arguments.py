@@ -66,9 +66,7 @@ def _loads(text: str, guarded: bool, notes: list[str]) -> Any:
     except json.JSONDecodeError as error:
         place = f"{error.msg} at character {error.pos}"
         if guarded:
-            raise ArgumentsError(
-                [f"the arguments are not valid JSON ({place}): {_shown_text(text)}"]
-            ) from error
+            raise ArgumentsError([f"the arguments are not valid JSON ({place}): {_shown_text(text)}"]) from error
         return _repaired(text, place, notes)
     except ValueError as error:
         raise ArgumentsError([f"the arguments are not usable: {error}"]) from error

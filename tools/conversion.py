@@ -45,9 +45,7 @@ def convert(
     converter = _Converter(schema, notes)
     properties = _resolve(schema, schema).get("properties", {})
     return {
-        name: item
-        if name in strict or name not in properties
-        else converter.run(item, properties[name], f"/{name}", 0)
+        name: item if name in strict or name not in properties else converter.run(item, properties[name], f"/{name}", 0)
         for name, item in value.items()
     }
 
@@ -87,9 +85,7 @@ class _Converter:
         for branch in branches:
             notes: list[str] = []
             candidate = _Converter(self._root, notes).run(value, branch, pointer, depth + 1)
-            if fits(candidate, branch, self._root) and not any(
-                _same(candidate, seen) for seen, _ in outcomes
-            ):
+            if fits(candidate, branch, self._root) and not any(_same(candidate, seen) for seen, _ in outcomes):
                 outcomes.append((candidate, notes))
         if len(outcomes) != 1:
             return value
@@ -99,9 +95,7 @@ class _Converter:
     def _leaf(self, value: Any, schema: Mapping[str, Any], pointer: str) -> Any:
         candidates = [item for item in _candidates(value, schema) if not _same(item, value)]
         # A container may still have wrong members, which are converted one level down.
-        good = [
-            item for item in candidates if isinstance(item, (dict, list)) or fits(item, schema, self._root)
-        ]
+        good = [item for item in candidates if isinstance(item, (dict, list)) or fits(item, schema, self._root)]
         if not good or any(not _same(item, good[0]) for item in good):
             return value
         before, after = (json.dumps(item, ensure_ascii=False) for item in (value, good[0]))

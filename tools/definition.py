@@ -43,9 +43,7 @@ class ToolResult:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(
-    frozen=True, slots=True, eq=False
-)  # two tools are the same only if they are one object: functions differ
+@dataclass(frozen=True, slots=True, eq=False)  # two tools are the same only if they are one object: functions differ
 class Tool:
     """A function with a name, a description and a JSON Schema of its arguments.
 
@@ -96,16 +94,12 @@ class Tool:
 
     def _check(self) -> None:
         if not isinstance(self.description, str):
-            raise ToolError(
-                f"{self.name}: the description must be a string, not {type(self.description).__name__}"
-            )
+            raise ToolError(f"{self.name}: the description must be a string, not {type(self.description).__name__}")
         if not self.effects or not self.effects <= EFFECTS:
             shown = ", ".join(sorted(self.effects)) or "none"
             raise ToolError(f"{self.name}: effects are {shown}; choose from {', '.join(sorted(EFFECTS))}")
         if self.timeout_s is not None and not self.timeout_s > 0:
-            raise ToolError(
-                f"{self.name}: timeout_s is {self.timeout_s}; give seconds above 0, or None for no limit"
-            )
+            raise ToolError(f"{self.name}: timeout_s is {self.timeout_s}; give seconds above 0, or None for no limit")
         known = set(self.parameters.get("properties", {}))
         listed = ", ".join(sorted(known)) or "none"
         for label, names in (("strict", self.strict), ("needs", set(self.needs))):
@@ -147,9 +141,7 @@ class Tool:
                 lambda: self._binder.call(parsed.value), self.timeout_s, self.name, finish=_as_result
             )
         except DeadlineError:
-            text = (
-                f"timed out after {self.timeout_s:g} s; the call was given up and its result, if any, is lost"
-            )
+            text = f"timed out after {self.timeout_s:g} s; the call was given up and its result, if any, is lost"
             return _failure(f"{self.name}: {text}", notes)
         except ToolError as error:
             return _failure(f"{self.name}: {' '.join(str(error).split())}", notes)

@@ -43,9 +43,7 @@ class FileRoot:
             raise FileAccessError("the path contains a NUL character")
         real = Path(os.path.realpath(self.path / (path or ".")))
         if not self.contains(real):
-            raise FileAccessError(
-                f"{path[:200]!r} is outside the root folder; use a path inside it, such as '.'"
-            )
+            raise FileAccessError(f"{path[:200]!r} is outside the root folder; use a path inside it, such as '.'")
         return real
 
     def contains(self, real: Path) -> bool:
@@ -75,9 +73,7 @@ class FileRoot:
         wanted = ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")  # not every system has all
         flags = os.O_RDONLY | sum(getattr(os, name, 0) for name in wanted)
         try:
-            if not stat.S_ISREG(
-                real.stat().st_mode
-            ):  # before opening: opening a device may already do something
+            if not stat.S_ISREG(real.stat().st_mode):  # before opening: opening a device may already do something
                 raise self._not_regular(path, real)
             descriptor = os.open(real, flags)
         except (FileNotFoundError, NotADirectoryError) as error:
@@ -127,9 +123,7 @@ class FileRoot:
         if near:
             return FileAccessError(f"there is no {path[:200]!r}; in {place} there is {', '.join(near)}")
         listed = ", ".join(names[:8]) or "nothing"
-        return FileAccessError(
-            f"there is no {path[:200]!r}; {place} has {listed}{' …' if len(names) > 8 else ''}"
-        )
+        return FileAccessError(f"there is no {path[:200]!r}; {place} has {listed}{' …' if len(names) > 8 else ''}")
 
 
 def text_encoding(file: io.BufferedReader) -> str | None:
@@ -147,9 +141,7 @@ def text_encoding(file: io.BufferedReader) -> str | None:
         return None
     for name in ("utf-8", "gb18030"):
         try:
-            codecs.getincrementaldecoder(name)().decode(
-                head
-            )  # not final: a character cut at the end is no error
+            codecs.getincrementaldecoder(name)().decode(head)  # not final: a character cut at the end is no error
         except UnicodeDecodeError:
             continue
         return name

@@ -19,9 +19,7 @@ from typing import Any
 _MAX_MESSAGE_CHARS = 500
 # An absolute path (two parts or more; POSIX, drive letter or UNC), not one inside a URL: only its last part
 # is shown.
-_PATH = re.compile(
-    r"(?<![\w:/.\\])(?:[A-Za-z]:[\\/]|\\\\|/)(?:[^\s'\"<>|:;,()\\/]+[\\/]+)+([^\s'\"<>|:;,()\\/]*)"
-)
+_PATH = re.compile(r"(?<![\w:/.\\])(?:[A-Za-z]:[\\/]|\\\\|/)(?:[^\s'\"<>|:;,()\\/]+[\\/]+)+([^\s'\"<>|:;,()\\/]*)")
 
 
 class DeadlineError(Exception):

@@ -18,9 +18,7 @@ def loads_strict(text: str) -> Any:
         ValueError: not JSON (json.JSONDecodeError), a doubled key, NaN or an infinity, or nesting too deep.
     """
     try:
-        return json.loads(
-            text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite_float
-        )
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite_float)
     except RecursionError as error:
         raise _RefusedError("nested too deeply") from error
 

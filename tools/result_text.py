@@ -31,9 +31,7 @@ def to_text(value: Any) -> str:
     Raises:
         ValueError: an integer of more digits than Python prints (4,300 by default).
     """
-    text = (
-        value if type(value) is str else json.dumps(to_json_value(value), ensure_ascii=False, allow_nan=False)
-    )
+    text = value if type(value) is str else json.dumps(to_json_value(value), ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8", "replace").decode("utf-8") if _has_surrogate(text) else text
 
 
@@ -104,9 +102,7 @@ def _container(value: Any, parents: frozenset[int]) -> Any:
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         return _mapping(value._asdict(), parents)
     if isinstance(value, (set, frozenset)):
-        return sorted(
-            (_convert(item, parents) for item in value), key=lambda item: json.dumps(item, sort_keys=True)
-        )
+        return sorted((_convert(item, parents) for item in value), key=lambda item: json.dumps(item, sort_keys=True))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return _mapping(fields, parents)

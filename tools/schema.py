@@ -124,30 +124,22 @@ def check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
     from jsonschema.exceptions import SchemaError as InvalidSchema
 
     if not isinstance(parameters, Mapping) or parameters.get("type") != "object":
-        raise SchemaError(
-            f'{name}: parameters must be a JSON Schema of type "object", such as {{"type": "object", …}}'
-        )
+        raise SchemaError(f'{name}: parameters must be a JSON Schema of type "object", such as {{"type": "object", …}}')
     try:
         Draft202012Validator.check_schema(parameters)
         json.dumps(parameters, allow_nan=False)
     except InvalidSchema as error:
         pointer = "/" + "/".join(str(step) for step in error.absolute_path)
         keyword = error.absolute_path[-1] if error.absolute_path else error.validator
-        raise SchemaError(
-            f"{name}: parameters{pointer}: '{keyword}' is not valid: {error.message}"
-        ) from error
+        raise SchemaError(f"{name}: parameters{pointer}: '{keyword}' is not valid: {error.message}") from error
     except (TypeError, ValueError) as error:
         raise SchemaError(f"{name}: parameters are not plain JSON: {error}") from error
     for reference in _references(parameters):
         if not reference.startswith("#"):
-            raise SchemaError(
-                f"{name}: $ref {reference!r} points outside the schema; copy its target into $defs"
-            )
+            raise SchemaError(f"{name}: $ref {reference!r} points outside the schema; copy its target into $defs")
 
 
-def _schemas(
-    name: str, parameters: tuple[Parameter, ...]
-) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
+def _schemas(name: str, parameters: tuple[Parameter, ...]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
     """Return the schema of each parameter and the definitions that they share."""
     if not parameters:
         return {}, {}
@@ -225,17 +217,11 @@ def _is_path_or_url(hint: Any) -> bool:
     """Whether a hint is a path or a URL type, alone, annotated or optional: such values are never
     converted."""
     if isinstance(hint, type):
-        return issubclass(hint, PurePath) or (
-            hint.__module__.startswith("pydantic") and hint.__name__.endswith("Url")
-        )
+        return issubclass(hint, PurePath) or (hint.__module__.startswith("pydantic") and hint.__name__.endswith("Url"))
     arguments = [item for item in typing.get_args(hint) if item is not type(None)]
     if typing.get_origin(hint) is typing.Annotated:
         arguments = arguments[:1]
-    return (
-        bool(arguments)
-        and typing.get_origin(hint) is not typing.Literal
-        and any(map(_is_path_or_url, arguments))
-    )
+    return bool(arguments) and typing.get_origin(hint) is not typing.Literal and any(map(_is_path_or_url, arguments))
 
 
 def _spelled(hint: Any) -> str:

@@ -57,9 +57,7 @@ def read_parameters(function: Callable[..., Any], *, strict: bool = True) -> tup
     except (TypeError, ValueError, NameError) as error:
         if not strict:
             return ()
-        raise SchemaError(
-            f"{describe(function)}: no readable signature ({error}); wrap it in a `def`"
-        ) from error
+        raise SchemaError(f"{describe(function)}: no readable signature ({error}); wrap it in a `def`") from error
     fixed = fixed_by_partial(function)
     found = []
     for parameter in signature.parameters.values():
@@ -132,9 +130,7 @@ def _hint(function: Callable[..., Any], parameter: inspect.Parameter, where: str
         if type(parameter.default) in _JSON_TYPES:
             return type(parameter.default)
         if parameter.name in ("self", "cls"):
-            raise SchemaError(
-                f"{where} has no type; give the bound method of an object, not the class's function"
-            )
+            raise SchemaError(f"{where} has no type; give the bound method of an object, not the class's function")
         raise SchemaError(f"{where} has no type annotation; write for example `{parameter.name}: str`")
     inner = innermost(function)
     if not hasattr(inner, "__globals__"):
@@ -243,9 +239,7 @@ class Binder:
         positional = []
         for parameter in self._parameters.values():
             if parameter.name not in built and _is_lifted_default(parameter):
-                built[parameter.name] = (
-                    parameter.default
-                )  # the function's own default is a pydantic FieldInfo
+                built[parameter.name] = parameter.default  # the function's own default is a pydantic FieldInfo
             if parameter.positional_only:
                 if parameter.name not in built and parameter.required:
                     raise ArgumentsError([f"missing argument '{parameter.name}'"])
@@ -271,10 +265,7 @@ class Binder:
             return adapter.validate_python(value)
         except ValidationError as error:
             raise ArgumentsError(
-                [
-                    "/" + "/".join(map(str, (name, *item["loc"]))) + f": {item['msg']}"
-                    for item in error.errors()
-                ]
+                ["/" + "/".join(map(str, (name, *item["loc"]))) + f": {item['msg']}" for item in error.errors()]
             ) from error
 
 

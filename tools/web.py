@@ -62,9 +62,7 @@ class WebConfig:
             if not getattr(self, name).startswith(("http://", "https://")):
                 raise WebError(f"{name} is {getattr(self, name)!r}; it must start with http:// or https://")
         if "{topic}" not in self.news_url:
-            raise WebError(
-                f"news_url is {self.news_url!r}; it must contain {{topic}}, as in {DEFAULT_NEWS_URL}"
-            )
+            raise WebError(f"news_url is {self.news_url!r}; it must contain {{topic}}, as in {DEFAULT_NEWS_URL}")
         if not self.timeout_s > 0 or self.max_bytes < 1:
             raise WebError("timeout_s and max_bytes must be above 0")
         object.__setattr__(self, "allow_hosts", tuple(self.allow_hosts))

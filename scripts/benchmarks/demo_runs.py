@@ -46,7 +46,7 @@ def judge_hotter(result: RunResult, data: SampleServices) -> list[str]:
     hotter = max(here, key=lambda c: here[c])
     claims = []
     for clause in re.split(r"[，。；,;\n]|但|而", result.answer):
-        cities = [c for c in re.findall("北京|上海", clause)]
+        cities = re.findall("北京|上海", clause)
         if cities and (_WARMER.search(clause) or _COLDER.search(clause)):
             other = "上海" if cities[0] == "北京" else "北京"
             claims.append(cities[0] if _WARMER.search(clause) else other)
@@ -74,15 +74,16 @@ def judge_two_things(result: RunResult, data: SampleServices) -> list[str]:
         faults.append("no weather call for 上海")
     if "calculator" not in [name for name, _ in calls]:
         faults.append("no calculator call")
-    for value in (data.weather("上海").temperature_c, 23 * 17):
-        if not has_number(result.answer, value):
-            faults.append(f"{value} is missing")
+    values = (data.weather("上海").temperature_c, 23 * 17)
+    faults += [f"{value} is missing" for value in values if not has_number(result.answer, value)]
     return faults
 
 
 def judge_time(result: RunResult, data: SampleServices) -> list[str]:
     """get_time; its hour and minute in the answer."""
-    times = [json.loads(m["content"])["time"] for m in result.messages if m["role"] == "tool" and '"time"' in m["content"]]
+    times = [
+        json.loads(m["content"])["time"] for m in result.messages if m["role"] == "tool" and '"time"' in m["content"]
+    ]
     if not times:
         return ["get_time gave no time"]
     hour, minute, _ = times[-1].split(":")
@@ -102,7 +103,10 @@ JUDGES = (judge_hotter, judge_news, judge_two_things, judge_time, judge_direct)
 
 def has_number(text: str, value: float | str) -> bool:
     """Whether the number stands in the text on its own."""
-    return re.search(rf"(?<![\d.]){re.escape(str(value))}(?!\d|\.\d)", text.replace("−", "-").replace("零下", "-")) is not None
+    return (
+        re.search(rf"(?<![\d.]){re.escape(str(value))}(?!\d|\.\d)", text.replace("−", "-").replace("零下", "-"))
+        is not None
+    )
 
 
 def main() -> int:
@@ -119,19 +123,49 @@ def main() -> int:
         for seed in options.seeds:
             for number in options.questions:
                 with SampleServices() as data:
-                    sampling: dict[str, Any] = {"temperature": 0.0} if seed == 0 else {"temperature": options.temperature, "seed": seed}
+                    sampling: dict[str, Any] = (
+                        {"temperature": 0.0} if seed == 0 else {"temperature": options.temperature, "seed": seed}
+                    )
                     started = time.perf_counter()
                     result = Agent(model, builtin_tools(web=data.web_config()), **sampling).run(QUESTIONS[number - 1])
                     wall_s = time.perf_counter() - started
                     faults = JUDGES[number - 1](result, data)
-                rows.append({"seed": seed, "question": number, "path": tool_path(result), "right": not faults, "wall_s": wall_s})
-                print(f"seed {seed} q{number} {'right' if not faults else 'WRONG'} {wall_s:6.1f} s  {tool_path(result)}  {'; '.join(faults)}", flush=True)
+                rows.append(
+                    {
+                        "seed": seed,
+                        "question": number,
+                        "path": tool_path(result),
+                        "right": not faults,
+                        "wall_s": wall_s,
+                    }
+                )
+                print(
+                    f"seed {seed} q{number} {'WRONG' if faults else 'right'} {wall_s:6.1f} s  {tool_path(result)}",
+                    "; ".join(faults),
+                    flush=True,
+                )
                 if options.answers:
-                    print("   ", calls_of(result), "\n   ", result.stop_reason, result.answer.replace("\n", "\n    "), flush=True)
+                    print(
+                        "   ",
+                        calls_of(result),
+                        "\n   ",
+                        result.stop_reason,
+                        result.answer.replace("\n", "\n    "),
+                        flush=True,
+                    )
     right = sum(row["right"] for row in rows)
-    print(json.dumps({"benchmark": "demo_runs", "model": options.model, "right": right, "runs": len(rows),
-                      "median_wall_s": round(statistics.median(r["wall_s"] for r in rows), 2),
-                      "per_question": {n: sum(r["right"] for r in rows if r["question"] == n) for n in options.questions}}))
+    print(
+        json.dumps(
+            {
+                "benchmark": "demo_runs",
+                "model": options.model,
+                "right": right,
+                "runs": len(rows),
+                "median_wall_s": round(statistics.median(r["wall_s"] for r in rows), 2),
+                "per_question": {n: sum(r["right"] for r in rows if r["question"] == n) for n in options.questions},
+            }
+        )
+    )
     return 0
 
 

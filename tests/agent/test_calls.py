@@ -201,9 +201,7 @@ def test_every_call_gets_exactly_one_result_and_the_loop_always_ends(data: st.Da
     for _ in range(20):
         bodies = data.draw(st.lists(GOOD | BROKEN, max_size=4))
         texts = [b if isinstance(b, str) else dumps({"name": b[0], "arguments": b[1]}) for b in bodies]
-        raw = data.draw(st.sampled_from(["", "text "])) + "\n".join(
-            f"<tool_call>\n{t}\n</tool_call>" for t in texts
-        )
+        raw = data.draw(st.sampled_from(["", "text "])) + "\n".join(f"<tool_call>\n{t}\n</tool_call>" for t in texts)
         turns.append({"raw": raw, "finish": data.draw(st.sampled_from(["stop"] * 9 + ["length"]))})
     model = ScriptedModel(turns)
     events = list(Agent(model, TOOLS, max_rounds=data.draw(st.integers(1, 6))).stream("go"))

@@ -31,9 +31,7 @@ def histories(draw: st.DrawFn) -> Messages:
 
 
 @given(histories(), st.integers(0, 12))
-def test_trimming_keeps_a_valid_history_the_system_and_the_last_question(
-    messages: Messages, keep: int
-) -> None:
+def test_trimming_keeps_a_valid_history_the_system_and_the_last_question(messages: Messages, keep: int) -> None:
     kept = trim_history(messages, keep)
     check_history(kept)
     assert [m for m in kept if m["role"] == "system"] == [m for m in messages if m["role"] == "system"]

@@ -13,9 +13,7 @@ from laploop.tools import tool
 
 CASES = {
     case["id"]: case
-    for case in map(
-        json.loads, (Path(__file__).parents[1] / "data" / "loop.jsonl").read_text("utf-8").splitlines()
-    )
+    for case in map(json.loads, (Path(__file__).parents[1] / "data" / "loop.jsonl").read_text("utf-8").splitlines())
 }
 
 

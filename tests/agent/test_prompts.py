@@ -96,9 +96,7 @@ def test_both_languages_fill_the_same_fields() -> None:
         assert names[0] == names[1], field.name
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"), [("Speak like a pirate.", "Speak like a pirate."), ("", None)]
-)
+@pytest.mark.parametrize(("given", "expected"), [("Speak like a pirate.", "Speak like a pirate."), ("", None)])
 def test_a_given_prompt_replaces_the_rules_and_an_empty_one_is_none(given: str, expected: str | None) -> None:
     model = ScriptedModel(["ok"])
     result = Agent(model, [get_news], system_prompt=given).run("hi")

@@ -122,9 +122,7 @@ def test_the_deltas_add_up_to_the_messages(calls: Calls) -> None:
     events = list(Agent(model, TOOLS).stream("Weather in 上海?"))
     for finished in (e for e in events if isinstance(e, RoundFinished)):
         text = "".join(e.text for e in events if isinstance(e, TextDelta) and e.round == finished.round)
-        thought = "".join(
-            e.text for e in events if isinstance(e, ReasoningDelta) and e.round == finished.round
-        )
+        thought = "".join(e.text for e in events if isinstance(e, ReasoningDelta) and e.round == finished.round)
         assert text == (finished.message["content"] or "")
         assert thought == finished.message.get("reasoning_content", "")
 
@@ -377,6 +375,4 @@ def test_a_keyword_that_sampling_cannot_enforce_is_told_once(caplog: pytest.LogC
     array = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
     schema = {"type": "object", "properties": {"ids": array}, "required": ["ids"]}
     Agent(ScriptedModel([]), [Tool("pick", "Pick.", schema, lambda ids: ids)])
-    assert [r.getMessage() for r in caplog.records] == [
-        "tool pick: checked only after generation: uniqueItems"
-    ]
+    assert [r.getMessage() for r in caplog.records] == ["tool pick: checked only after generation: uniqueItems"]

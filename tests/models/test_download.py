@@ -68,9 +68,7 @@ def test_found_offline_after_one_fetch(hub: Any, fetcher: Make) -> None:
 
 
 @pytest.mark.parametrize("spec", ["tiny", "hf:acme/tiny-GGUF:Q8_0"])
-def test_offline_and_not_here_asks_nobody_and_says_what_is_on_disk(
-    spec: str, hub: Any, fetcher: Make
-) -> None:
+def test_offline_and_not_here_asks_nobody_and_says_what_is_on_disk(spec: str, hub: Any, fetcher: Make) -> None:
     data = gguf()
     hub.files[MODEL] = data
     fetch = fetcher(hub)
@@ -109,9 +107,7 @@ def test_case_cut_in_the_middle(case_id: str, variant: str, hub: Any, fetcher: M
     hub.cuts, hub.requests = [], []
     again = fetch("tiny")
     assert Path(again["path"]).read_bytes() == data
-    assert [headers.get("range") for _, headers in hub.asked("GET", "resolve")] == [
-        f"bytes={server['sends']}-"
-    ]
+    assert [headers.get("range") for _, headers in hub.asked("GET", "resolve")] == [f"bytes={server['sends']}-"]
     assert not list(fetch.blobs.glob("*.part"))
 
 
@@ -237,9 +233,7 @@ def test_case_known_not_to_exist(case_id: str, hub: Any, fetcher: Make) -> None:
     assert Path(fetch("tiny")["path"]).read_bytes() == data
 
 
-NO_LINKS = (
-    "import os\ndef no(*a, **k): raise OSError(1314, 'A required privilege is not held')\nos.symlink = no"
-)
+NO_LINKS = "import os\ndef no(*a, **k): raise OSError(1314, 'A required privilege is not held')\nos.symlink = no"
 
 
 @pytest.mark.parametrize("case_id", ["C102"])

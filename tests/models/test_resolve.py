@@ -26,9 +26,7 @@ def gguf(size_bytes: int = 5_000, seed: int = 0) -> bytes:
 
 
 DATA = gguf()
-ENTRY = CatalogueEntry(
-    "tiny", "Q8_0", "tiny.gguf", "a/b", hashlib.sha256(DATA).hexdigest(), size_bytes=len(DATA)
-)
+ENTRY = CatalogueEntry("tiny", "Q8_0", "tiny.gguf", "a/b", hashlib.sha256(DATA).hexdigest(), size_bytes=len(DATA))
 CATALOGUE = Catalogue((ENTRY,), "tiny")
 
 

@@ -130,9 +130,7 @@ def test_a_lock_waits_and_dies_with_its_process(store: Store) -> None:
         with store.lock("other", hear):
             assert told == []
         with store.lock("m", hear):
-            assert [progress.description for progress in told] == [
-                "waiting for another process that fetches m"
-            ]
+            assert [progress.description for progress in told] == ["waiting for another process that fetches m"]
 
 
 def test_json_is_replaced_whole(tmp_path: Path) -> None:

@@ -30,9 +30,7 @@ def test_the_wheel_holds_every_package_file_and_nothing_else(wheel: Path) -> Non
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     inside = {name.removeprefix("laploop/") for name in names}
     missing = sorted(package_files() - inside)
-    assert not missing, (
-        f"list these folders in pyproject.toml's packages and package-dir, or package-data: {missing}"
-    )
+    assert not missing, f"list these folders in pyproject.toml's packages and package-dir, or package-data: {missing}"
     assert names == {f"laploop/{name}" for name in package_files()}
 
 

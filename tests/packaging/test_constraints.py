@@ -49,9 +49,7 @@ def test_every_dependency_has_one_exact_version_that_its_requirement_allows(pyth
         if name == "laploop" or (wanted.marker and not wanted.marker.evaluate({"sys_platform": system})):
             continue
         assert name in pins, f"constraints.txt lacks {name}"
-        assert wanted.specifier.contains(pins[name][0].removeprefix("==")), (
-            f"{wanted} contradicts {pins[name][0]}"
-        )
+        assert wanted.specifier.contains(pins[name][0].removeprefix("==")), f"{wanted} contradicts {pins[name][0]}"
 
 
 def test_the_single_file_example_asks_for_the_same_llama_cpp() -> None:

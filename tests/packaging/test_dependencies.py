@@ -20,9 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 DECLARED = {canonicalize_name(Requirement(text).name) for text in PROJECT["dependencies"]}
 EXTRA = {
-    canonicalize_name(Requirement(text).name)
-    for extra in PROJECT["optional-dependencies"].values()
-    for text in extra
+    canonicalize_name(Requirement(text).name) for extra in PROJECT["optional-dependencies"].values() for text in extra
 } - {"laploop"}
 PART_OF_OTHERS = {"pydantic-core", "openai"}  # pydantic's own half; the extra of that name
 # Imported by nobody here: data that zoneinfo finds by itself, and what trafilatura needs but pip before 23.3
@@ -56,18 +54,14 @@ def imported_distributions() -> dict[str, str]:
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
                 if isinstance(node, ast.ImportFrom) and node.level == 0:
                     names = [node.module or ""]
-                for name in (
-                    {name.partition(".")[0] for name in names} - {"laploop"} - sys.stdlib_module_names
-                ):
+                for name in {name.partition(".")[0] for name in names} - {"laploop"} - sys.stdlib_module_names:
                     found[home.get(name, name)] = f"{path.relative_to(ROOT)} ({name})"
     return found
 
 
 def test_every_imported_package_is_declared() -> None:
     undeclared = {
-        name: where
-        for name, where in imported_distributions().items()
-        if name not in DECLARED | PART_OF_OTHERS
+        name: where for name, where in imported_distributions().items() if name not in DECLARED | PART_OF_OTHERS
     }
     assert undeclared == {}
 

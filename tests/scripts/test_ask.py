@@ -44,9 +44,7 @@ def test_the_question_is_the_words_or_standard_input(monkeypatch: pytest.MonkeyP
         ([f"<tool_call>\n{{{n}\n</tool_call>" for n in "ab"], 3, "cannot be read"),
     ],
 )
-def test_exit_codes_and_the_reason(
-    turns: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_exit_codes_and_the_reason(turns: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     result = answer(Agent(ScriptedModel(turns)), "?", ProgressView())
     assert report(result) == code
     err = [line for line in capsys.readouterr().err.splitlines() if line.startswith("laploop: ")]

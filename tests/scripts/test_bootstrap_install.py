@@ -70,9 +70,7 @@ def fake_wheel() -> bytes:
     info = f"llama_cpp_python-{VERSION}.dist-info/"
     with zipfile.ZipFile(data, "w") as wheel:
         wheel.writestr("llama_cpp.py", "built_with = 'prebuilt'")
-        wheel.writestr(
-            info + "METADATA", f"Metadata-Version: 2.1\nName: llama-cpp-python\nVersion: {VERSION}\n"
-        )
+        wheel.writestr(info + "METADATA", f"Metadata-Version: 2.1\nName: llama-cpp-python\nVersion: {VERSION}\n")
         wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         wheel.writestr(info + "RECORD", "")
     return data.getvalue()
@@ -183,9 +181,7 @@ class Checkout:
         (root / "pyproject.toml").write_text(PYPROJECT)
         pins = f"llama-cpp-python=={VERSION}\nsetuptools=={index.setuptools_version}\n"
         (root / "constraints.txt").write_text(pins)
-        self.environment = {
-            k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "LAPLOOP_", "CMAKE_"))
-        }
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "LAPLOOP_", "CMAKE_"))}
         self.environment |= {
             "PIP_CONFIG_FILE": os.devnull,
             "PIP_NO_CACHE_DIR": "1",

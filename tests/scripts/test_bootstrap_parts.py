@@ -91,9 +91,7 @@ def test_the_index_of_prebuilt_wheels_can_be_another_one_or_none() -> None:
     assert llama.wheel_index({"LAPLOOP_LLAMA_WHEELS": "off"}) == ""
 
 
-@pytest.mark.parametrize(
-    "damage", ["", "{", "[]", '{"format": 0}', '{"format": 1, "unknown": 1}', "\x00\xff"]
-)
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": 0}', '{"format": 1, "unknown": 1}', "\x00\xff"])
 def test_a_damaged_stamp_counts_as_nothing_done(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "stamp.json"
     path.write_text(damage, encoding="latin-1")

@@ -75,12 +75,8 @@ def test_commands(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("line", "words"), [("/clera", "/clear"), ("/think maybe", "on, off or auto"), ("/", "/help")]
-)
-def test_a_wrong_command_says_what_is_right(
-    line: str, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(("line", "words"), [("/clera", "/clear"), ("/think maybe", "on, off or auto"), ("/", "/help")])
+def test_a_wrong_command_says_what_is_right(line: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     talk, model, _ = conversation()
     talk.hold(iter([line]))
     assert words in capsys.readouterr().err

@@ -11,10 +11,7 @@ from pathlib import Path
 import pytest
 from laploop.scripts import cli
 
-HEAVY = (
-    "numpy llama_cpp llguidance rich httpx pydantic huggingface_hub jinja2 trafilatura prompt_toolkit "
-    "jsonschema"
-)
+HEAVY = "numpy llama_cpp llguidance rich httpx pydantic huggingface_hub jinja2 trafilatura prompt_toolkit jsonschema"
 
 
 def laploop(*args: str, stdin: str | None = "", **env: str) -> subprocess.CompletedProcess[str]:
@@ -43,9 +40,7 @@ def test_help_imports_nothing_heavy() -> None:
 def test_help_names_every_command_and_none_that_does_not_exist() -> None:
     done = laploop("--help")
     assert done.returncode == 0
-    listed = [
-        line.split()[0] for line in done.stdout.split("Commands:")[1].splitlines() if line.startswith("  ")
-    ]
+    listed = [line.split()[0] for line in done.stdout.split("Commands:")[1].splitlines() if line.startswith("  ")]
     assert listed[: len(cli.COMMANDS)] == sorted(cli.COMMANDS)
 
 

@@ -59,9 +59,7 @@ def test_the_five_questions_take_their_tool_paths_over_real_http(
     assert article.fact in results[1]["read_url"]
     assert "391" in results[2]["calculator"]
     assert not [c for _, result in runs for c in result.calls if c["is_error"]]
-    assert [len(result.messages) for _, result in runs] == [6, 7, 6, 5, 3], (
-        "each question has a fresh history"
-    )
+    assert [len(result.messages) for _, result in runs] == [6, 7, 6, 5, 3], "each question has a fresh history"
     captured = capsys.readouterr()
     assert captured.out.split() == ["A1", "A2", "A3", "A4", "A5"]
     for number, question in enumerate(QUESTIONS, 1):

@@ -127,9 +127,7 @@ WRONG: dict[str, tuple[list[str], int, str]] = {
 def test_wrong_input_is_one_line_and_a_code(name: str, home: dict[str, str], tmp_path: Path) -> None:
     arguments, code, says = WRONG[name]
     (tmp_path / "text.gguf").write_text("this is a note")
-    (tmp_path / "pointer.gguf").write_text(
-        "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n"
-    )
+    (tmp_path / "pointer.gguf").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n")
     whole = write_model(tmp_path / "whole.gguf").read_bytes()
     (tmp_path / "half.gguf").write_bytes(whole[: len(whole) // 2])
     done = run(home, *arguments, cwd=tmp_path)

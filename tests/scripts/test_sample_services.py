@@ -93,8 +93,7 @@ def test_many_clients_at_once() -> None:
     with SampleServices() as services:
         weather, results = tools(services)["get_weather"], []
         threads = [
-            threading.Thread(target=lambda: results.append(weather.invoke({"city": "北京"}).value))
-            for _ in range(12)
+            threading.Thread(target=lambda: results.append(weather.invoke({"city": "北京"}).value)) for _ in range(12)
         ]
         for thread in threads:
             thread.start()

@@ -40,9 +40,7 @@ ATTACK = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202egnp.exe\r\nnext"
 
 
 def console(width: int = 60, *, terminal: bool = False) -> Console:
-    return Console(
-        file=io.StringIO(), width=width, force_terminal=terminal, highlight=False, color_system=None
-    )
+    return Console(file=io.StringIO(), width=width, force_terminal=terminal, highlight=False, color_system=None)
 
 
 def text_of(screen: Console) -> str:
@@ -68,9 +66,7 @@ def test_cleaning_works_piece_by_piece(text: str, at: int) -> None:
     assert not [c for c in whole if c not in "\n\t" and (ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0)]
 
 
-@given(
-    st.recursive(st.text() | st.none() | st.integers(), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
-)
+@given(st.recursive(st.text() | st.none() | st.integers(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
 def test_json_for_stdout_is_json_without_raw_control_characters(value: object) -> None:
     text = json_text(value)
     assert json.loads(text) == value
@@ -126,9 +122,7 @@ def test_a_terminal_shows_thinking_calls_and_the_answer_in_order() -> None:
         view.show(TextDelta(2, piece))
     view.close()
     shown = text_of(screen)
-    places = [
-        shown.index(p) for p in ("I need the weather.\\x1b[31m\n", "→ get_weather", "← get_weather", "31 deg")
-    ]
+    places = [shown.index(p) for p in ("I need the weather.\\x1b[31m\n", "→ get_weather", "← get_weather", "31 deg")]
     assert places == sorted(places)
     assert "• humid\\x1b[2J" in shown
     assert "**" not in shown
@@ -145,9 +139,7 @@ def weather_run(view: PipeView | ProgressView | TerminalView) -> None:
         return "31 \x1b[31m"
 
     call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "北京"}}\n</tool_call>'
-    model = ScriptedModel(
-        ["<think>\nHm.\n</think>\n\nOne moment.\n" + call, "**31** \x1b[2J°C"], enable_thinking=True
-    )
+    model = ScriptedModel(["<think>\nHm.\n</think>\n\nOne moment.\n" + call, "**31** \x1b[2J°C"], enable_thinking=True)
     for event in Agent(model, [get_weather]).stream("北京?"):
         view.show(event)
     view.close()
@@ -179,9 +171,7 @@ def test_every_reason_to_stop_without_an_answer_has_a_sentence() -> None:
     for reason in STOP_REASONS:
         if reason != "answer":
             result = Agent(ScriptedModel(["x"])).run("?")
-            sentence = why_no_answer(
-                type(result)(**{**_fields(result), "stop_reason": reason, "answered": False})
-            )
+            sentence = why_no_answer(type(result)(**{**_fields(result), "stop_reason": reason, "answered": False}))
             assert sentence
 
 

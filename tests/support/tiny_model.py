@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import gguf
@@ -42,7 +43,7 @@ def train_merges(n_merges: int) -> list[tuple[str, str]]:
     for _ in range(n_merges):
         pairs: Counter[tuple[str, str]] = Counter()
         for word, n in words.items():
-            for pair in zip(word, word[1:], strict=False):
+            for pair in pairwise(word):
                 pairs[pair] += n
         if not pairs:
             break

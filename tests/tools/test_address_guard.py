@@ -251,9 +251,7 @@ def test_cookies_do_not_travel_between_hops() -> None:
             return httpx.Response(302, headers={"location": "http://other.example/", "set-cookie": "a=b"})
         return httpx.Response(200, stream=httpx.ByteStream(b"x"))
 
-    fetch_guarded(
-        "http://one.example/", WebConfig(), resolver=to_public, transport=httpx.MockTransport(answer)
-    )
+    fetch_guarded("http://one.example/", WebConfig(), resolver=to_public, transport=httpx.MockTransport(answer))
     assert seen == [None, None]
 
 

@@ -24,9 +24,7 @@ def shown(value: float) -> int | float:
 atoms = st.integers(0, 10**12).map(str) | st.floats(0.001, 10**6).map(lambda x: f"{x:.4f}")
 expressions = st.recursive(
     atoms,
-    lambda inner: (
-        st.builds("({} {} {})".format, inner, st.sampled_from("+-*"), inner) | st.builds("-{}".format, inner)
-    ),
+    lambda inner: st.builds("({} {} {})".format, inner, st.sampled_from("+-*"), inner) | st.builds("-{}".format, inner),
     max_leaves=8,
 )
 
@@ -52,9 +50,7 @@ def test_law_division_and_powers_of_mixed_numbers(left: str, sign: str, right: s
 @given(st.lists(st.integers(-(10**30), 10**30), min_size=1, max_size=6), st.data())
 def test_law_integers_are_exact(numbers: list[int], data: st.DataObject) -> None:
     signs = data.draw(st.lists(st.sampled_from("+-*"), min_size=len(numbers) - 1, max_size=len(numbers) - 1))
-    text = str(numbers[0]) + "".join(
-        f" {sign} ({number})" for sign, number in zip(signs, numbers[1:], strict=True)
-    )
+    text = str(numbers[0]) + "".join(f" {sign} ({number})" for sign, number in zip(signs, numbers[1:], strict=True))
     assert calculate(text) == eval(text)
 
 
@@ -145,7 +141,5 @@ def test_long_unary_chain_is_bounded() -> None:
 
 def test_tool_gives_expression_and_result() -> None:
     calculator = next(item for item in builtin_tools() if item.name == "calculator")
-    assert (
-        calculator.invoke('{"expression": "23 × 17"}').content == '{"expression": "23 × 17", "result": 391}'
-    )
+    assert calculator.invoke('{"expression": "23 × 17"}').content == '{"expression": "23 × 17", "result": 391}'
     assert calculator.invoke({"expression": "1/0"}).content == "calculator: division by zero"

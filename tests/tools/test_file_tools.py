@@ -86,15 +86,11 @@ def test_no_path_leads_out(place: Path, path: str) -> None:
 
 @given(
     st.lists(
-        st.sampled_from(
-            ["..", ".", "docs", "up", "link.txt", "root", "", "README.md", "same-docs", "loop-a", "…"]
-        ),
+        st.sampled_from(["..", ".", "docs", "up", "link.txt", "root", "", "README.md", "same-docs", "loop-a", "…"]),
         max_size=8,
     )
 )
-def test_law_no_combination_reads_the_secret(
-    tmp_path_factory: pytest.TempPathFactory, parts: list[str]
-) -> None:
+def test_law_no_combination_reads_the_secret(tmp_path_factory: pytest.TempPathFactory, parts: list[str]) -> None:
     base = tmp_path_factory.getbasetemp() / "law"
     root = base / "root"
     if not root.exists():
@@ -121,8 +117,7 @@ def test_paths_that_stay_inside_are_read(place: Path, path: str) -> None:
 
 def test_error_never_tells_whether_something_outside_exists(place: Path) -> None:
     texts = {
-        call(place, "read_file", path=f"../{name}").content.replace(name, "X")
-        for name in ("secret.txt", "nothing.txt")
+        call(place, "read_file", path=f"../{name}").content.replace(name, "X") for name in ("secret.txt", "nothing.txt")
     }
     assert len(texts) == 1 and str(place.parent) not in texts.pop()
 
@@ -197,11 +192,7 @@ def test_reading_is_bounded_and_says_where_to_go_on(place: Path) -> None:
     )
     (place / "wide.txt").write_text("x" * 3_000_000 + "\nend\n")
     wide = call(place, "read_file", path="wide.txt").value
-    assert (
-        wide["total_lines"] == 2
-        and len(wide["text"]) < 700
-        and "[cut: 500 of 3,000,000 characters]" in wide["text"]
-    )
+    assert wide["total_lines"] == 2 and len(wide["text"]) < 700 and "[cut: 500 of 3,000,000 characters]" in wide["text"]
     (place / "many.txt").write_text("y" * 400 + "\n" + ("z" * 400 + "\n") * 50)
     assert len(call(place, "read_file", path="many.txt").value["text"]) <= 4_100
     assert "has only 6 lines" in call(place, "read_file", path="README.md", start_line=7).content
@@ -216,18 +207,12 @@ def test_empty_file(place: Path) -> None:
 def test_chinese_encodings(place: Path, encoding: str) -> None:
     (place / "z.txt").write_bytes("第一行内容\n第二行\n".encode(encoding))
     assert call(place, "read_file", path="z.txt").value == {"total_lines": 2, "text": "第一行内容\n第二行"}
-    assert call(place, "search_files", query="第二").value["lines"] == [
-        {"file": "z.txt", "line": 2, "text": "第二行"}
-    ]
+    assert call(place, "search_files", query="第二").value["lines"] == [{"file": "z.txt", "line": 2, "text": "第二行"}]
 
 
 def test_listing_shows_names_without_hidden_ones(place: Path) -> None:
     entries = call(place, "list_files").value["entries"]
-    assert (
-        "docs/" in entries
-        and "README.md" in entries
-        and not [name for name in entries if name.startswith(".")]
-    )
+    assert "docs/" in entries and "README.md" in entries and not [name for name in entries if name.startswith(".")]
     assert call(place, "list_files", path="docs").value == {"total": 2, "entries": ["deep/", "guide.md"]}
     assert "is a file" in call(place, "list_files", path="README.md").content
 
@@ -249,9 +234,7 @@ def test_long_listing_is_cut_with_its_total(place: Path) -> None:
     for number in range(130):
         (place / "many" / f"{number:03}.txt").touch()
     value = call(place, "list_files", path="many").value
-    assert (
-        value["total"] == 130 and len(value["entries"]) == 100 and value["cut"].startswith("first 100 of 130")
-    )
+    assert value["total"] == 130 and len(value["entries"]) == 100 and value["cut"].startswith("first 100 of 130")
 
 
 def test_search_is_case_insensitive_and_counts(place: Path) -> None:

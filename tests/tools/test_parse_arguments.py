@@ -58,9 +58,7 @@ def test_law_valid_values_pass_unchanged(data: st.DataObject) -> None:
 
 @given(st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.booleans())
 def test_law_conversion_is_the_inverse_of_printing(number: int, ratio: float, flag: bool) -> None:
-    schema = object_schema(
-        i={"type": "integer"}, f={"type": "number"}, b={"type": "boolean"}, s={"type": "string"}
-    )
+    schema = object_schema(i={"type": "integer"}, f={"type": "number"}, b={"type": "boolean"}, s={"type": "string"})
     given_ = {"i": str(number), "f": json.dumps(ratio), "b": json.dumps(flag), "s": number}
     parsed = parse_arguments(json.dumps(given_), schema)
     assert json.dumps(parsed.value) == json.dumps({"i": number, "f": ratio, "b": flag, "s": str(number)})
@@ -200,10 +198,7 @@ def test_refused_texts(text: str, said: str) -> None:
 
 def test_empty_arguments_are_an_empty_object() -> None:
     for text in ("", "  \n", "null", "{}"):
-        assert (
-            parse_arguments(text, {"type": "object", "properties": {}, "additionalProperties": False}).value
-            == {}
-        )
+        assert parse_arguments(text, {"type": "object", "properties": {}, "additionalProperties": False}).value == {}
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,7 @@ from pydantic import BaseModel, Field
 
 CASES = [
     json.loads(line)
-    for line in (Path(__file__).parents[1] / "data" / "schema-from-function.jsonl")
-    .read_text("utf-8")
-    .splitlines()
+    for line in (Path(__file__).parents[1] / "data" / "schema-from-function.jsonl").read_text("utf-8").splitlines()
 ]
 
 
@@ -184,11 +182,7 @@ def test_none_default_makes_null_legal_and_is_not_shown() -> None:
         """F."""
 
     schema = schema_from_function(f)["parameters"]
-    assert (
-        is_valid(schema, {"ref": None})
-        and is_valid(schema, {"ref": "x"})
-        and not is_valid(schema, {"ref": 3})
-    )
+    assert is_valid(schema, {"ref": None}) and is_valid(schema, {"ref": "x"}) and not is_valid(schema, {"ref": 3})
     assert "default" not in schema["properties"]["ref"]
 
 
@@ -233,9 +227,7 @@ def test_partial_hides_a_secret() -> None:
         """Call."""
         return query
 
-    assert "secret-value" not in json.dumps(
-        schema_from_function(functools.partial(call, api_key="secret-value"))
-    )
+    assert "secret-value" not in json.dumps(schema_from_function(functools.partial(call, api_key="secret-value")))
 
 
 def test_positional_only_parameters_are_called_by_position() -> None:
@@ -302,9 +294,7 @@ def test_paths_are_strict_without_being_named() -> None:
 
     made = tool(f)
     assert made.strict == {"path", "maybe"}
-    assert made.parameters["properties"]["path"] == {"type": "string"}, (
-        "pydantic's format 'path' is not JSON Schema's"
-    )
+    assert made.parameters["properties"]["path"] == {"type": "string"}, "pydantic's format 'path' is not JSON Schema's"
 
 
 def test_invalid_schemas_are_refused_with_tool_and_place() -> None:

@@ -20,9 +20,7 @@ from laploop.tools import RegistryError, Tool, ToolError, ToolRegistry, ToolResu
 
 CASES = {
     case["id"]: case
-    for case in map(
-        json.loads, (Path(__file__).parents[1] / "data" / "tool.jsonl").read_text("utf-8").splitlines()
-    )
+    for case in map(json.loads, (Path(__file__).parents[1] / "data" / "tool.jsonl").read_text("utf-8").splitlines())
 }
 NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 
@@ -175,8 +173,7 @@ def test_arguments_become_python_objects() -> None:
 
     made = tool(book)
     assert (
-        made.invoke('{"trips": [{"city": "Rome", "days": "2"}], "mode": "train"}').content
-        == "Rome 2 TRAIN True True"
+        made.invoke('{"trips": [{"city": "Rome", "days": "2"}], "mode": "train"}').content == "Rome 2 TRAIN True True"
     )
     assert made.invoke('{"trips": [{"city": "Rome"}]}').content == "Rome 1 TRAIN True True"
 
@@ -256,8 +253,7 @@ def test_many_threads_may_call_one_tool() -> None:
 
     results: dict[int, Any] = {}
     threads = [
-        threading.Thread(target=lambda n=n: results.update({n: double.invoke({"n": n}).value}))
-        for n in range(16)
+        threading.Thread(target=lambda n=n: results.update({n: double.invoke({"n": n}).value})) for n in range(16)
     ]
     for thread in threads:
         thread.start()

@@ -22,9 +22,7 @@ WTTR = {
     ]
 }  # fmt: skip
 RSS = """<?xml version="1.0"?><rss version="2.0"><channel><title>t</title>{items}</channel></rss>"""
-STORY = (
-    "<p>" + "The river rose by forty centimetres during the night, and the bridge was closed. " * 12 + "</p>"
-)
+STORY = "<p>" + "The river rose by forty centimetres during the night, and the bridge was closed. " * 12 + "</p>"
 
 
 @dataclass
@@ -35,9 +33,7 @@ class Site:
     pages: dict[str, tuple[int, dict[str, str], bytes]] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
 
-    def put(
-        self, path: str, body: bytes | str, content_type: str = "", status: int = 200, **headers: str
-    ) -> str:
+    def put(self, path: str, body: bytes | str, content_type: str = "", status: int = 200, **headers: str) -> str:
         data = body.encode("utf-8") if isinstance(body, str) else body
         kind = {"Content-Type": content_type} if content_type else {}
         self.pages[path] = (
@@ -61,9 +57,7 @@ def site() -> Iterator[Site]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             made.asked.append(self.path)
-            status, headers, body = made.pages.get(
-                self.path, made.pages.get(self.path.split("?")[0], (404, {}, b"no"))
-            )
+            status, headers, body = made.pages.get(self.path, made.pages.get(self.path.split("?")[0], (404, {}, b"no")))
             self.send_response(status)
             for name, value in {"Content-Length": str(len(body)), **headers}.items():
                 self.send_header(name, value)
@@ -119,10 +113,7 @@ def test_city_cannot_leave_the_service_path(site: Site) -> None:
 
 def test_empty_city_and_topic_are_refused(site: Site) -> None:
     tools = site.tools()
-    assert (
-        tools["get_weather"].invoke({"city": " "}).is_error
-        and tools["get_news"].invoke({"topic": ""}).is_error
-    )
+    assert tools["get_weather"].invoke({"city": " "}).is_error and tools["get_news"].invoke({"topic": ""}).is_error
     assert site.asked == []
 
 
@@ -131,9 +122,7 @@ def news_item(title: str, link: str) -> str:
 
 
 def test_news_gives_at_most_five_titles_and_links(site: Site) -> None:
-    items = [
-        news_item(f"标题 {n} &lt;b&gt;x&lt;/b&gt; &amp;amp; y", f"https://e.example/{n}") for n in range(7)
-    ]
+    items = [news_item(f"标题 {n} &lt;b&gt;x&lt;/b&gt; &amp;amp; y", f"https://e.example/{n}") for n in range(7)]
     items.insert(0, news_item("bad link", "javascript:alert(1)"))
     site.put("/n", RSS.format(items="".join(items)), "application/rss+xml")
     result = site.tools()["get_news"].invoke({"topic": "AI 芯片"})
@@ -145,25 +134,19 @@ def test_news_gives_at_most_five_titles_and_links(site: Site) -> None:
 def test_news_reads_atom_and_gbk(site: Site) -> None:
     atom = '<?xml version="1.0"?><feed xmlns="http://www.w3.org/2005/Atom"><entry><title>A</title><link href="https://e.example/a"/></entry></feed>'
     site.put("/n", atom, "application/atom+xml")
-    assert site.tools()["get_news"].invoke({"topic": "x"}).value == [
-        {"title": "A", "link": "https://e.example/a"}
-    ]
+    assert site.tools()["get_news"].invoke({"topic": "x"}).value == [{"title": "A", "link": "https://e.example/a"}]
     site.put(
         "/n",
         RSS.format(items=news_item("新闻", "https://e.example/b")).encode("gbk"),
         "text/xml; charset=gbk",
     )
-    assert site.tools()["get_news"].invoke({"topic": "x"}).value == [
-        {"title": "新闻", "link": "https://e.example/b"}
-    ]
+    assert site.tools()["get_news"].invoke({"topic": "x"}).value == [{"title": "新闻", "link": "https://e.example/b"}]
 
 
 def test_news_unwraps_an_aggregator_link(site: Site) -> None:
     link = "http://www.bing.com/news/apiclick.aspx?ref=FexRss&amp;url=https%3a%2f%2fe.example%2fa%3fb%3d1&amp;c=2"
     site.put("/n", RSS.format(items=news_item("A", link)), "text/xml")
-    assert site.tools()["get_news"].invoke({"topic": "x"}).value == [
-        {"title": "A", "link": "https://e.example/a?b=1"}
-    ]
+    assert site.tools()["get_news"].invoke({"topic": "x"}).value == [{"title": "A", "link": "https://e.example/a?b=1"}]
 
 
 def test_no_news_is_an_empty_list_and_no_feed_is_an_error(site: Site) -> None:
@@ -179,9 +162,7 @@ def page(body: str, head: str = "") -> str:
 
 def test_html_gives_title_and_main_text_without_navigation(site: Site) -> None:
     nav = "<nav><a href='/'>Home</a></nav><script>var x = 'hidden'</script>"
-    url = site.put(
-        "/a", page(f"{nav}<main><h1>Flood</h1>{STORY}</main><footer>Imprint</footer>"), "text/html"
-    )
+    url = site.put("/a", page(f"{nav}<main><h1>Flood</h1>{STORY}</main><footer>Imprint</footer>"), "text/html")
     value = site.read(url).value
     assert value["title"] == "A page" and value["url"] == url and "forty centimetres" in value["text"]
     assert not any(word in value["text"] for word in ("Home", "hidden", "Imprint"))
@@ -220,9 +201,7 @@ def test_charsets(site: Site, encoding: str, content_type: str, head: str) -> No
 
 
 def test_json_and_plain_text_pass_as_they_are(site: Site) -> None:
-    assert (
-        site.read(site.put("/j", '{"a": [1, "二"]}', "application/json")).value["text"] == '{"a": [1, "二"]}'
-    )
+    assert site.read(site.put("/j", '{"a": [1, "二"]}', "application/json")).value["text"] == '{"a": [1, "二"]}'
     assert site.read(site.put("/t", "one\ntwo <b>\n", "text/plain")).value["text"] == "one\ntwo <b>"
     assert site.read(site.put("/l", b"caf\xe9", "text/plain; charset=latin-1")).value["text"] == "café"
 
@@ -289,9 +268,7 @@ def test_service_that_never_answers() -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         base = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        config = WebConfig(
-            base, f"{base}/{{topic}}", (f"127.0.0.1:{silent.getsockname()[1]}",), timeout_s=0.3
-        )
+        config = WebConfig(base, f"{base}/{{topic}}", (f"127.0.0.1:{silent.getsockname()[1]}",), timeout_s=0.3)
         tools = {item.name: item for item in builtin_tools(web=config)}
         for name, arguments in (
             ("get_weather", {"city": "a"}),
@@ -299,20 +276,14 @@ def test_service_that_never_answers() -> None:
             ("read_url", {"url": base}),
         ):
             result = tools[name].invoke(arguments)
-            assert (
-                result.is_error
-                and "within 0.3 s" in result.content
-                and result.content.startswith(f"{name}: ")
-            )
+            assert result.is_error and "within 0.3 s" in result.content and result.content.startswith(f"{name}: ")
 
 
 def test_offline_is_one_clear_line_with_a_way_out() -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         port = closed.getsockname()[1]
-    config = WebConfig(
-        f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port}/{{topic}}", (f"127.0.0.1:{port}",)
-    )
+    config = WebConfig(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{port}/{{topic}}", (f"127.0.0.1:{port}",))
     tools = {item.name: item for item in builtin_tools(web=config)}
     weather = tools["get_weather"].invoke({"city": "Paris"})
     assert weather.content == (

@@ -76,9 +76,7 @@ def calculate(expression: str) -> Number:
 def _python_spelling(expression: str) -> str:
     """Return the expression in Python's operators, made of known tokens only."""
     if len(expression) > _MAX_CHARS:
-        raise _CalculationError(
-            f"the expression has {len(expression):,} characters; at most {_MAX_CHARS} are allowed"
-        )
+        raise _CalculationError(f"the expression has {len(expression):,} characters; at most {_MAX_CHARS} are allowed")
     text = expression.translate(_SPELLINGS).replace("^", "**").strip().rstrip("=?").strip()
     if not text:
         raise _CalculationError("the expression is empty; write for example (3 + 4) * 2")
@@ -136,9 +134,7 @@ def _call(node: ast.Call, values: list[Number]) -> Number:
     try:
         return _bounded(_FUNCTIONS[name](*values))
     except (TypeError, ValueError) as error:
-        shown = ", ".join(
-            f"{value:.15g}" if isinstance(value, float) else str(value)[:20] for value in values
-        )
+        shown = ", ".join(f"{value:.15g}" if isinstance(value, float) else str(value)[:20] for value in values)
         raise _CalculationError(f"{name}({shown}) is not defined ({error})") from error
 
 

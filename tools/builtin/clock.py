@@ -31,11 +31,7 @@ def clock_tool() -> Tool:
         timezone: Annotated[str, "IANA name, e.g. Asia/Tokyo; default: local"] = "",
     ) -> dict[str, str]:
         """Current date and time. Returns date, time, weekday and time zone."""
-        now = (
-            datetime.datetime.now(find_zone(timezone))
-            if timezone.strip()
-            else datetime.datetime.now().astimezone()
-        )
+        now = datetime.datetime.now(find_zone(timezone)) if timezone.strip() else datetime.datetime.now().astimezone()
         return {
             "iso": now.isoformat(timespec="seconds"),
             "date": now.strftime("%Y-%m-%d"),
@@ -62,9 +58,7 @@ def find_zone(name: str) -> datetime.tzinfo:
         if delta < datetime.timedelta(hours=24):
             return datetime.timezone(delta if offset[1] == "+" else -delta)
     if not zones:
-        raise ToolError(
-            "this system has no time zone data; leave timezone out, or install the tzdata package"
-        )
+        raise ToolError("this system has no time zone data; leave timezone out, or install the tzdata package")
     raise ToolError(
         f"unknown time zone {name[:60]!r}; near: {', '.join(_near(name, zones))}. Leave it out for local time"
     )

@@ -38,9 +38,7 @@ def file_tools(root: Path) -> list[Tool]:
         return _list(folder, path, pattern.strip())
 
     @tool(group="files", strict={"path"})
-    def search_files(
-        query: Annotated[str, "Text to find, any case"], path: _FolderPath = "."
-    ) -> dict[str, Any]:
+    def search_files(query: Annotated[str, "Text to find, any case"], path: _FolderPath = ".") -> dict[str, Any]:
         """Find text in the files of a folder. Returns files, line numbers and lines."""
         return _search(folder, query, path)
 
@@ -151,9 +149,7 @@ def _read(root: FileRoot, path: str, start_line: int, max_lines: int) -> dict[st
     with root.open(path) as opened:
         size_bytes = os.fstat(opened.fileno()).st_size
         if size_bytes > _MAX_READ_BYTES:
-            raise FileAccessError(
-                f"{path[:200]!r} has {size_bytes:,} bytes; at most {_MAX_READ_BYTES:,} can be read"
-            )
+            raise FileAccessError(f"{path[:200]!r} has {size_bytes:,} bytes; at most {_MAX_READ_BYTES:,} can be read")
         encoding = text_encoding(opened)
         if encoding is None:
             raise FileAccessError(f"{path[:200]!r} is binary ({size_bytes:,} bytes), not text")
@@ -161,11 +157,7 @@ def _read(root: FileRoot, path: str, start_line: int, max_lines: int) -> dict[st
             total += 1
             if total < start_line or full:
                 continue
-            text = (
-                line
-                if length <= _MAX_LINE_CHARS
-                else f"{line}… [cut: {_MAX_LINE_CHARS} of {length:,} characters]"
-            )
+            text = line if length <= _MAX_LINE_CHARS else f"{line}… [cut: {_MAX_LINE_CHARS} of {length:,} characters]"
             full = len(shown) == max_lines or (bool(shown) and n_chars + len(text) > _MAX_READ_CHARS)
             if not full:
                 shown.append(text)

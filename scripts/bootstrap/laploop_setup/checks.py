@@ -89,9 +89,7 @@ def _echoed(command: list[str], places: Places) -> tuple[int, str]:
     previous = signal.signal(signal.SIGINT, lambda number, frame: None)
     last = line = b""
     try:
-        with subprocess.Popen(
-            command, cwd=places.root, env=_environment(places), stdout=subprocess.PIPE
-        ) as process:
+        with subprocess.Popen(command, cwd=places.root, env=_environment(places), stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             while piece := os.read(process.stdout.fileno(), 65536):
                 sys.stdout.buffer.write(piece)

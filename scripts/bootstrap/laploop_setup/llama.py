@@ -90,9 +90,7 @@ def obtain(places: Places, version: str, gpu: str, lock: int) -> None:
     folder.mkdir(parents=True)
     _build(places, version, gpu, lock)
     if not _install(places, version, gpu, lock):
-        raise SetupError(
-            f"llama.cpp was built but does not load; the reason stands at the end of {places.log}"
-        )
+        raise SetupError(f"llama.cpp was built but does not load; the reason stands at the end of {places.log}")
 
 
 def _kept(folder: os.PathLike[str], version: str) -> bool:

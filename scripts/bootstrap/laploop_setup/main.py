@@ -58,11 +58,7 @@ def needs_default_model(arguments: list[str], environment: dict[str, str]) -> bo
             break
         if argument in ("-h", "--help", "--version"):
             return False
-        if (
-            argument in _MODEL_FLAGS
-            or argument.startswith("--model=")
-            or (argument[:2] == "-m" and argument[2:])
-        ):
+        if argument in _MODEL_FLAGS or argument.startswith("--model=") or (argument[:2] == "-m" and argument[2:]):
             return False
     return bool(command) and command not in _NO_MODEL
 
