@@ -13,7 +13,7 @@ import click
 
 from . import background
 from .cli import EXIT_NO_ANSWER, complain
-from .options import Options, collect, flag, shared_options
+from .options import Options, UsageFault, collect, flag, shared_options
 
 if TYPE_CHECKING:
     from laploop.agent import Agent, RunResult, Session
@@ -49,7 +49,7 @@ def read_question(words: Sequence[str]) -> str:
     from_stdin = list(words) == ["-"] or (not words and not sys.stdin.isatty())
     question = sys.stdin.read() if from_stdin else " ".join(words)
     if not question.strip():
-        raise click.UsageError('no question; write laploop "…", or laploop - to read it from standard input')
+        raise UsageFault('no question; write laploop "…", or laploop - to read it from standard input')
     return question.strip()
 
 

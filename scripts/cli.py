@@ -16,6 +16,8 @@ from typing import Any
 
 import click
 
+from .options import UsageFault
+
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_NO_ANSWER = 3
@@ -29,6 +31,10 @@ COMMANDS = {
     "tools": "laploop.scripts.tools_command:tools",
 }
 OWN_OPTIONS = ("-h", "--help", "--version")
+# click 8.2 and later raises this for `laploop models`; before, it printed the help itself.
+_NO_SUB_COMMAND: tuple[type[click.UsageError], ...] = (
+    (vars(click.exceptions)["NoArgsIsHelpError"],) if "NoArgsIsHelpError" in vars(click.exceptions) else ()
+)
 
 
 class LazyGroup(click.Group):
@@ -80,7 +86,7 @@ def cli() -> None:
 def arrange(arguments: Sequence[str]) -> list[str]:
     """Put the sub-command first: `ask` where none is named, or one that stands behind its own options.
 
-    Raises click.UsageError for a single word that looks like a mistyped sub-command.
+    Raises UsageFault for a single word that looks like a mistyped sub-command.
     """
     args = list(arguments)
     if not args or args[0] in OWN_OPTIONS or args[0] in COMMANDS:
@@ -91,7 +97,7 @@ def arrange(arguments: Sequence[str]) -> list[str]:
     if len(args) == 1 and not args[0].startswith("-"):
         near = difflib.get_close_matches(args[0], COMMANDS, n=1, cutoff=0.75)
         if near:
-            raise click.UsageError(
+            raise UsageFault(
                 f'there is no command "{args[0]}"; did you mean "laploop {near[0]}"? '
                 f'To ask it as a question: laploop ask "{args[0]}"'
             )
@@ -123,7 +129,10 @@ def run(arguments: Sequence[str]) -> int:
         code = cli.main(args=args, prog_name="laploop", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except click.UsageError as error:
-        complain(error.format_message())
+        if error.ctx is not None and isinstance(error, _NO_SUB_COMMAND):
+            click.echo(error.ctx.get_help())
+            return 0
+        complain(_usage_message(error))
         return EXIT_USAGE
     except click.ClickException as error:
         complain(error.format_message())
@@ -149,6 +158,16 @@ def complain(message: str) -> None:
     click.echo(f"laploop: {' '.join(clean(message).split())}", err=True)
 
 
+def _usage_message(error: click.UsageError) -> str:
+    """What click found, and where the valid choices stand; errors of our own say that themselves."""
+    message = error.format_message()
+    return (
+        message
+        if error.ctx is None or isinstance(error, UsageFault)
+        else f"{message} See {error.ctx.command_path} --help."
+    )
+
+
 def _message_of(error: Exception) -> str:
     from laploop.agent.errors import AgentError
     from laploop.engine.errors import EngineError
@@ -163,9 +182,18 @@ def _message_of(error: Exception) -> str:
     return f"unexpected {name}: {error} (a fault of laploop; LAPLOOP_DEBUG=1 shows where)"
 
 
+def _open_closed_streams() -> None:
+    """Give the null device to a stream that the caller has closed (`<&-`, `>&-`): Python has None there, and the
+    next file that is opened, a model perhaps, would get its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - as long as the process
+
+
 def main() -> Any:
     """Entry point of the `laploop` command."""
-    for stream in (sys.stdout, sys.stderr):
+    _open_closed_streams()
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if not stream.isatty() and hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding="utf-8", errors="replace")  # pipes and files: the same bytes everywhere
     warnings.showwarning = lambda message, *_, **__: complain(str(message))

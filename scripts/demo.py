@@ -14,7 +14,7 @@ import click
 
 from .ask import answer, make_agent, report
 from .cli import EXIT_NO_ANSWER
-from .options import collect, flag, shared_options
+from .options import Whole, collect, flag, shared_options
 
 if TYPE_CHECKING:
     from laploop.agent import Agent, RunResult
@@ -35,11 +35,11 @@ MARK = "sample data, drawn for this run"
 @flag(
     "--question",
     "numbers",
-    type=click.IntRange(1, len(QUESTIONS)),
+    type=Whole(1, len(QUESTIONS)),
     multiple=True,
     help="Ask only this one (1–5; may be repeated).",
 )
-@flag("--data-seed", type=click.IntRange(min=0), help="Draw the same sample data again.")
+@flag("--data-seed", type=Whole(min=0), help="Draw the same sample data again.")
 @flag("--json", "as_json", is_flag=True, default=False, help="Print the runs as one JSON list.")
 @shared_options()
 @click.pass_context

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import background
+from .cli import complain
 from .options import Options
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ def loaded_model(options: Options) -> Iterator[Model]:
         resolved = background.call(lambda: resolve_model(options.spec, offline=options.offline, progress=progress))
     with _status(f"Loading {resolved.name} …"):
         model = background.call(lambda: ChatModel(Engine.load(resolved.path, config), resolved.name))
+    if options.ctx_size and model.engine.n_ctx < options.ctx_size:
+        complain(f"-c {options.ctx_size} is more than {resolved.name} was trained for; {model.engine.n_ctx} is used")
     try:
         yield model
     finally:

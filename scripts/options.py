@@ -17,7 +17,13 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_MODEL = "qwen3-1.7b"
+MAX_THREADS = 512  # ggml.h, GGML_MAX_N_THREADS; OpenMP ends the process if it cannot start so many
+MAX_SEED = 2**32 - 1  # llama.h: a uint32_t; a larger one would be another seed than the one that was asked for
 KV_TYPES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"]
+
+
+class UsageFault(click.UsageError):
+    """Wrong usage that we found ourselves; its message names the way out."""
 
 
 def flag(*names: str, **settings: Any) -> Callable[[F], F]:
@@ -25,6 +31,25 @@ def flag(*names: str, **settings: Any) -> Callable[[F], F]:
     long_name = next(n for n in names if n.startswith("--")).split("/")[0]
     variable = "LAPLOOP_" + long_name.lstrip("-").replace("-", "_").upper()
     return click.option(*names, envvar=variable, **settings)
+
+
+class Whole(click.IntRange):
+    """A whole number; click's own name, "integer range", reads badly in "'x' is not a valid …"."""
+
+    name = "integer"
+
+
+class Number(click.FloatRange):
+    """A number."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Convert, and refuse what no range can hold: nan."""
+        number = super().convert(value, param, ctx)
+        if number != number:
+            self.fail(f"{value!r} is not a number.", param, ctx)
+        return number
 
 
 _MODEL = [
@@ -35,11 +60,11 @@ _MODEL = [
         help=f"Short name, path, or hf:owner/repo[:quant]. [{DEFAULT_MODEL}]",
     ),
     flag("-hf", "--hf-repo", metavar="REPO", help="A repository on Hugging Face: owner/repo[:quant]."),
-    flag("-c", "--ctx-size", type=click.IntRange(min=0), help="Context length in tokens; 0: the model's own."),
-    flag("-t", "--threads", type=click.IntRange(min=1), help="CPU threads."),
-    flag("-b", "--batch-size", type=click.IntRange(min=1), help="Most tokens in a batch."),
-    flag("-ub", "--ubatch-size", type=click.IntRange(min=1), help="Most tokens computed at once."),
-    flag("-ngl", "--gpu-layers", type=click.IntRange(min=0), help="Layers on the GPU. [all that the build can]"),
+    flag("-c", "--ctx-size", type=Whole(min=0), help="Context length in tokens; 0: the model's own."),
+    flag("-t", "--threads", type=Whole(min=1, max=MAX_THREADS), help="CPU threads."),
+    flag("-b", "--batch-size", type=Whole(min=1), help="Most tokens in a batch."),
+    flag("-ub", "--ubatch-size", type=Whole(min=1), help="Most tokens computed at once."),
+    flag("-ngl", "--gpu-layers", type=Whole(min=0), help="Layers on the GPU. [all that the build can]"),
     flag("-fa", "--flash-attn", type=click.Choice(["on", "off", "auto"]), help="Flash attention."),
     flag("-ctk", "--cache-type-k", type=click.Choice(KV_TYPES), help="Type of the K cache."),
     flag("-ctv", "--cache-type-v", type=click.Choice(KV_TYPES), help="Type of the V cache."),
@@ -49,18 +74,18 @@ _SAMPLING = [
     flag(
         "-n",
         "--n-predict",
-        type=click.IntRange(min=1),
+        type=Whole(min=1),
         help="Most tokens of one reply, thinking not counted.",
     ),
-    flag("-s", "--seed", type=click.IntRange(min=0), help="Seed of the sampling."),
-    flag("--temp", type=click.FloatRange(min=0), help="Temperature; 0 is greedy."),
-    flag("--top-k", type=click.IntRange(min=0), help="Keep the k likeliest tokens; 0: all."),
-    flag("--top-p", type=click.FloatRange(min=0, max=1, min_open=True), help="Keep this share of probability."),
-    flag("--min-p", type=click.FloatRange(min=0, max=1), help="Drop tokens below this share of the likeliest."),
+    flag("-s", "--seed", type=Whole(min=0, max=MAX_SEED), help="Seed of the sampling."),
+    flag("--temp", type=Number(min=0), help="Temperature; 0 is greedy."),
+    flag("--top-k", type=Whole(min=0), help="Keep the k likeliest tokens; 0: all."),
+    flag("--top-p", type=Number(min=0, max=1, min_open=True), help="Keep this share of probability."),
+    flag("--min-p", type=Number(min=0, max=1), help="Drop tokens below this share of the likeliest."),
     flag("--reasoning", type=click.Choice(["on", "off", "auto"]), default="auto", help="Thinking. [auto]"),
 ]
 _TOOLS = [
-    flag("--max-rounds", type=click.IntRange(min=1), default=5, help="Most tool rounds per question. [5]"),
+    flag("--max-rounds", type=Whole(min=1), default=5, help="Most tool rounds per question. [5]"),
     flag(
         "--root",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -101,7 +126,7 @@ class Options:
         """The model as resolve_model takes it."""
         if self.hf_repo is not None:
             return f"hf:{self.hf_repo.removeprefix('hf:')}"
-        return self.model or DEFAULT_MODEL
+        return DEFAULT_MODEL if self.model is None else self.model
 
     def engine_settings(self) -> dict[str, Any]:
         """Arguments of EngineConfig; only what was set."""
@@ -152,7 +177,7 @@ def collect(ctx: click.Context, values: dict[str, Any]) -> Options:
     if given.get("model") and given.get("hf_repo"):
         typed = [n for n in ("model", "hf_repo") if _is_flag(ctx, n)]
         if len(typed) != 1:
-            raise click.UsageError("-m and -hf both name the model; give one of them")
+            raise UsageFault("-m and -hf both name the model; give one of them")
         given["hf_repo" if typed == ["model"] else "model"] = None
     return Options(**given)
 
