@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from .chat import ChatModel
     from .completion import accumulate
     from .dialect import DIALECTS, Dialect
-    from .errors import ModelError
+    from .errors import ModelError, ModelUnavailableError
+    from .grammar import tool_grammar
     from .model import Model
     from .parser import OutputParser, ParsedOutput, parse_output
     from .request import Request
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from .schema import schema_report
     from .scripted import ScriptedModel
     from .template import Prompt, render_prompt
-    from .tool_grammar import tool_grammar
 
 _HOME = {
     "ChatModel": "chat",
@@ -28,6 +28,7 @@ _HOME = {
     "Dialect": "dialect",
     "Model": "model",
     "ModelError": "errors",
+    "ModelUnavailableError": "errors",
     "OutputParser": "parser",
     "ParsedOutput": "parser",
     "Prompt": "template",
@@ -39,7 +40,7 @@ _HOME = {
     "render_prompt": "template",
     "resolve_model": "resolve",
     "schema_report": "schema",
-    "tool_grammar": "tool_grammar",
+    "tool_grammar": "grammar",
 }
 __all__ = [
     "DIALECTS",
@@ -47,6 +48,7 @@ __all__ = [
     "Dialect",
     "Model",
     "ModelError",
+    "ModelUnavailableError",
     "OutputParser",
     "ParsedOutput",
     "Prompt",

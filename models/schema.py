@@ -15,6 +15,7 @@ from laploop.engine import GrammarError
 from laploop.engine.grammar import Grammar
 
 from .errors import RequestError
+from .schema_refs import dangling_refs
 
 MAX_SCHEMA_BYTES = 500_000
 
@@ -119,6 +120,7 @@ def _faults(schema: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
             for pattern in patterns or ():
                 if isinstance(pattern, str) and (why := _bad_pattern(pattern)):
                     yield pointer, keyword, why
+    yield from dangling_refs(schema, _walk)
 
 
 def _bad_pattern(pattern: str) -> str:

@@ -1,0 +1,77 @@
+"""A reference that leads nowhere makes a schema invalid; one that leads somewhere, however it is written, does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from laploop.models import schema_report
+from laploop.models.errors import RequestError
+from laploop.models.schema import _walk, check_schema
+from laploop.models.schema_refs import dangling_refs
+
+NAME = st.text(min_size=1, max_size=8)
+
+
+def found_in(schema: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return list(dangling_refs(schema, _walk))
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer", "keyword"),
+    [
+        ({"properties": {"x": {"$ref": "#/$defs/no"}}}, "/properties/x", "$ref"),
+        ({"$ref": "#/$defs/no", "$defs": {"yes": {}}}, "", "$ref"),
+        ({"items": {"$ref": "#no"}}, "/items", "$ref"),
+        ({"anyOf": [{}, {"$ref": "#/anyOf/2"}]}, "/anyOf/1", "$ref"),
+        ({"anyOf": [{"$ref": "#/anyOf/first"}]}, "/anyOf/0", "$ref"),
+        ({"required": ["a"], "not": {"$ref": "#/required/0"}}, "/not", "$ref"),
+        ({"$id": "https://x.example/s", "items": {"$ref": "https://x.example/s#/$defs/no"}}, "/items", "$ref"),
+        ({"$defs": {"a": {"$id": "b", "items": {"$ref": "#/$defs/a"}}}}, "/$defs/a/items", "$ref"),
+        ({"properties": {"default": {"$ref": "#/no"}}}, "/properties/default", "$ref"),
+        ({"properties": {"a/b": {"$dynamicRef": "#no"}}}, "/properties/a~1b", "$dynamicRef"),
+        ({"x-parts": {"p": {"$ref": "#/x-parts/q"}}, "$ref": "#/x-parts/p"}, "/x-parts/p", "$ref"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_refused_by_place_and_keyword(
+    schema: dict[str, Any], pointer: str, keyword: str
+) -> None:
+    assert [(p, k) for p, k, _ in found_in(schema)] == [(pointer, keyword)]
+    assert [tuple(f) for f in schema_report(schema)] == [(pointer, keyword, "rejected")]
+    with pytest.raises(RequestError) as caught:
+        check_schema(schema, "tool 'f'")
+    assert str(caught.value).startswith(f"tool 'f': invalid schema at {pointer or '/'}: {keyword}: '")
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/$defs/a", "$defs": {"a": {"type": "string"}}},
+        {"properties": {"child": {"$ref": "#"}}},
+        {"items": {"$ref": "#name"}, "$defs": {"a": {"$anchor": "name"}}},
+        {"items": {"$ref": "#/definitions/a"}, "definitions": {"a": True}},
+        {"items": {"$ref": "#/properties/y%20z"}, "properties": {"y z": {}}},
+        {"items": {"$ref": "part"}, "$defs": {"a": {"$id": "part"}}},
+        {"items": {"$ref": "#/components/schemas/A"}, "components": {"schemas": {"A": {"type": "integer"}}}},
+        {"items": {"$ref": "https://elsewhere.example/schema#/nothing"}},
+        {"const": {"$ref": "#/$defs/no"}, "default": {"$ref": "#/no"}, "enum": [{"$ref": "#/no"}]},
+        {"properties": {"$ref": {"type": "string"}}},
+        {"x-example": {"$ref": "#/no"}},
+    ],
+)
+def test_a_reference_that_is_met_or_is_none_is_accepted(schema: dict[str, Any]) -> None:
+    assert found_in(schema) == []
+    check_schema(schema, "tool 'f'")
+
+
+@given(NAME, NAME)
+def test_any_name_is_found_by_its_pointer_and_only_by_it(name: str, other: str) -> None:
+    from urllib.parse import quote
+
+    def reference(text: str) -> str:
+        return "#/$defs/" + quote(text.replace("~", "~0").replace("/", "~1"), safe="~")
+
+    found = found_in({"$defs": {name: {}}, "items": {"$ref": reference(other)}})
+    assert bool(found) == (name != other)
