@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     import httpx
 
 DEFAULT_WEATHER_URL = "https://wttr.in"
-DEFAULT_NEWS_URL = "https://news.google.com/rss/search?q={topic}"
+# Google News' feed will not do: its links are pages that redirect by script, which read_url cannot follow. Bing's carry
+# the article's address (unwrapped in builtin/news.py).
+DEFAULT_NEWS_URL = "https://www.bing.com/news/search?q={topic}&format=rss"
 _MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = {

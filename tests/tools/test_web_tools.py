@@ -149,6 +149,18 @@ def test_news_unwraps_an_aggregator_link(site: Site) -> None:
     assert site.tools()["get_news"].invoke({"topic": "x"}).value == [{"title": "A", "link": "https://e.example/a?b=1"}]
 
 
+def test_the_default_feed_asks_for_rss_whatever_the_topic_holds(site: Site) -> None:
+    """The default was Google News, whose links lead to a page that only a script leaves: read_url got no article."""
+    default = WebConfig().news_url
+    assert default.startswith("https://www.bing.com/")
+    path = default.removeprefix("https://www.bing.com")
+    config = WebConfig(news_url=f"http://127.0.0.1:{site.port}{path}")
+    site.put("/news/search", RSS.format(items=news_item("A", "https://e.example/a")), "text/xml")
+    tools = {item.name: item for item in builtin_tools(web=config)}
+    assert tools["get_news"].invoke({"topic": "R&D = 研发?"}).value == [{"title": "A", "link": "https://e.example/a"}]
+    assert site.asked == ["/news/search?q=R%26D%20%3D%20%E7%A0%94%E5%8F%91%3F&format=rss"]
+
+
 def test_no_news_is_an_empty_list_and_no_feed_is_an_error(site: Site) -> None:
     site.put("/n", RSS.format(items=""), "application/rss+xml")
     assert site.tools()["get_news"].invoke({"topic": "x"}).content == "[]"
