@@ -18,13 +18,13 @@ from laploop.engine.sequence import Sequence as Generation
 from .completion import ChatCompletionChunk, Reply, usage_of
 from .dialect import Dialect, detect_dialect, get_dialect
 from .errors import RequestError, TemplateError
+from .grammar import reply_grammar
 from .model import Model
 from .parser import OutputParser
 from .progress import ProgressFunction
 from .request import Request
 from .resolve import resolve_model
 from .template import Prompt, builtin_template, check_template, render_prompt
-from .tool_grammar import reply_grammar
 from .transcript import Transcripts
 
 # Recommended by the Qwen3 model card, section "Best Practices"; the second also for Qwen2.5 (generation_config.json).

@@ -103,14 +103,15 @@ class _Writer:
         return name
 
     def text(self, guarded: bool) -> str:
-        """Free text, possibly empty; where calls are possible it may not begin like a call in another wrapper."""
+        """Free text of at least one character: to end at once, which small models like, answers nobody. Where calls
+        are possible it may not begin like a call in another wrapper."""
         first = self.dialect.text_never_starts_with
         if guarded and first:
             stops = "".join("\\" + c if c in "[]\\^-&~" else c for c in first)
             self.rules.append(f"TEXT: /[^{stops}\\s](.|\\n)*/\n")
         else:
             self.rules.append("TEXT: /(.|\\n)+/\n")
-        return "TEXT?"
+        return "TEXT"
 
     def text_before_calls(self) -> str:
         """Text in front of a call: only where the call begins with a mark that text cannot hold."""
