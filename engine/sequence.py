@@ -5,14 +5,17 @@ Stores what cannot be derived: the tokens, how many of them are in the cache, wh
 
 from __future__ import annotations
 
-import time
 from collections import deque
+from collections.abc import Callable
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .matcher import Matcher
 from .native import NativeSampler
+
+# A reader that does not read holds its own generation back, not the others.
+_MOST_UNREAD_STEPS = 16
 
 
 class Step(NamedTuple):
@@ -60,6 +63,14 @@ class Timings:
     mask_s: float = 0.0
     sample_s: float = 0.0
 
+    def absorb(self, first: Timings) -> None:
+        """Count an attempt on the same prompt that came first and gave nothing."""
+        self.n_cached = first.n_cached
+        self.prompt_s += first.prompt_s
+        self.n_steps += first.n_steps
+        self.mask_s += first.mask_s
+        self.sample_s += first.sample_s
+
 
 class Sequence:
     """One generation.
@@ -82,9 +93,20 @@ class Sequence:
         self.finish_reason: str | None = None
         self.error: BaseException | None = None
         self.abandoned = False  # nobody reads it any more
+        self.stopped = False  # its watch has seen enough
         self.timings = Timings(n_prompt=self.n_prompt)
-        self.started = time.perf_counter()
-        self.way_out: list[int] | None = None  # tokens that would end the grammar from where it stands
+        #: Sees every step before the next token is chosen, in the thread that decodes. It may call `limit` and `stop`;
+        #: the tokens it returns are put in behind the step as if they had been chosen.
+        self.watch: Callable[[Step], Tokens[int]] | None = None
+        #: Tokens that would end the grammar from where it stands; None where that is not known.
+        self.way_out: list[int] | None = None
+        #: Whether the grammar asks for something, so that the empty text is no reply.
+        self.obliged = False
+        if matcher:
+            self.way_out = matcher.way_out()
+            if self.way_out is None or len(self.way_out) > max_tokens:
+                self.way_out = matcher.way_out(thorough=True)
+            self.obliged = self.way_out != []
 
     @property
     def n_generated(self) -> int:
@@ -106,3 +128,16 @@ class Sequence:
     def n_reserved(self) -> int:
         """Cells of the cache that it may come to need."""
         return self.n_prompt + self.max_tokens
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether its reader has so much to read that it must wait."""
+        return len(self.out) >= _MOST_UNREAD_STEPS
+
+    def limit(self, n_more: int) -> None:
+        """Let at most `n_more` tokens follow, and never more than before. Only for its watch."""
+        self.max_tokens = max(self.n_generated, min(self.max_tokens, self.n_generated + n_more))
+
+    def stop(self) -> None:
+        """End with the step at hand. Only for its watch."""
+        self.stopped = True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -120,55 +121,78 @@ class ChatModel(Model):
     def _generate(self, request: Request, prompt: Prompt, thinking: bool) -> Iterator[ChatCompletionChunk]:
         engine, family = self.engine, self.dialect or get_dialect("qwen2.5")
         opens = thinking and prompt.opens_think
-        grammar = None
-        if request.tools or request.response_format:
-            grammar = reply_grammar(request, family, "open" if opens else "allowed" if thinking else "none")
+        mode = "open" if opens else "allowed" if thinking else "none"
+        grammar = reply_grammar(request, family, mode) if request.tools or request.response_format else None
         tools = request.tools if request.allowed_names else ()
         if not tools:  # no call can be meant: only the native mark, which is masked or was never explained, is one
             family = dataclasses.replace(family, wrappers=family.wrappers[:1])
         parser = OutputParser(
             tools=tools, enable_thinking=thinking, prompt_opens_think=opens, dialect=family, stop=request.stop
         )
-        generation = engine.submit(
-            self._transcripts.tokens_of(prompt),
-            _sampling(request, thinking),
-            grammar,
-            None if thinking else request.max_tokens,
+        tokens = self._transcripts.tokens_of(prompt)
+        attempt = functools.partial(
+            engine.submit, tokens, _sampling(request, thinking), max_tokens=None if thinking else request.max_tokens
         )
-        reply, raw, n_reasoning, finish = Reply(self.name), [], 0, "stop"
+        reply, output = Reply(self.name), _Output()
+        generation = attempt(grammar=grammar)
         yield reply.chunk({"role": "assistant"})
-        answering = not thinking
-        for step in engine.read(generation):
-            raw.append(step.text)
-            for delta in parser.feed(step.text):
-                yield reply.chunk(delta)
-            finish = step.finish_reason or finish
-            if parser.stopped:
-                break
-            if parser.in_reasoning:
-                n_reasoning += len(step.tokens)
-                if request.thinking_budget is not None and n_reasoning >= request.thinking_budget:
-                    engine.inject(generation, engine.vocabulary.tokenize(family.think_cut, add_bos=False))
-            elif not answering and parser.answering:
-                answering = True  # max_tokens is the answer's; thinking does not eat it
-                if request.max_tokens:
-                    engine.limit(generation, max(0, request.max_tokens - len(step.tokens)))
-        for delta in parser.finish(finish):
+        for delta in self._deltas(generation, parser, request, output):
             yield reply.chunk(delta)
-        output = b"".join(raw)
+        if not generation.n_generated and output.finish == "stop" and not request.must_call:
+            # It ended at once: there is nothing that it wants to call, so the same prompt is asked for words alone.
+            # The cache holds the prompt, the second attempt costs one token.
+            first, words = generation, dataclasses.replace(request, tool_choice="none")
+            generation = attempt(grammar=reply_grammar(words, family, mode))
+            for delta in self._deltas(generation, parser, request, output):
+                yield reply.chunk(delta)
+            generation.timings.absorb(first.timings)
+        for delta in parser.finish(output.finish):
+            yield reply.chunk(delta)
+        raw = b"".join(output.raw)
         with contextlib.suppress(UnicodeDecodeError):  # cut inside a character: no prompt can begin with this text
-            self._transcripts.remember(prompt, output.decode("utf-8"), generation.tokens)
+            self._transcripts.remember(prompt, raw.decode("utf-8"), generation.tokens)
         yield reply.last(
             parser.result(),
             usage=usage_of(
                 generation.n_prompt,
                 generation.n_generated,
                 n_cached=generation.timings.n_cached,
-                n_reasoning=n_reasoning,
+                n_reasoning=output.n_reasoning,
             ),
             timings=_timings(generation),
-            raw_output=output.decode("utf-8", "replace"),
+            raw_output=raw.decode("utf-8", "replace"),
         )
+
+    def _deltas(
+        self, generation: Generation, parser: OutputParser, request: Request, output: _Output
+    ) -> Iterator[dict[str, Any]]:
+        """Parse a generation as it comes, and hold its thinking to its budget."""
+        answering = not parser.may_think
+        for step in self.engine.read(generation):
+            output.raw.append(step.text)
+            output.finish = step.finish_reason or output.finish
+            yield from parser.feed(step.text)
+            if parser.stopped:
+                output.finish = "stop"
+                return
+            if parser.in_reasoning:
+                output.n_reasoning += len(step.tokens)
+                if request.thinking_budget is not None and output.n_reasoning >= request.thinking_budget:
+                    cut = parser.dialect.think_cut
+                    self.engine.inject(generation, self.engine.vocabulary.tokenize(cut, add_bos=False))
+            elif not answering and parser.answering:
+                answering = True  # max_tokens is the answer's; thinking does not eat it
+                if request.max_tokens:
+                    self.engine.limit(generation, max(0, request.max_tokens - len(step.tokens)))
+
+
+@dataclasses.dataclass
+class _Output:
+    """What a reply came to so far."""
+
+    raw: list[bytes] = dataclasses.field(default_factory=list)
+    finish: str = "stop"
+    n_reasoning: int = 0  # tokens
 
 
 def _usable_template(engine: Engine) -> str:

@@ -64,7 +64,8 @@ def reply_grammar(request: Request, dialect: Dialect, thinking: str) -> Grammar:
     body = answer
     if allowed:
         calls = writer.calls(allowed, request.parallel_tool_calls)
-        body = calls if request.must_call else f"({answer} | {writer.text_before_calls()} {calls})"
+        # The empty reply stays possible: it says that there is nothing to call, and ChatModel asks again for words.
+        body = calls if request.must_call else f"({answer}? | {writer.text_before_calls()} {calls})"
     if dialect.think and thinking != "none":
         opened, closed = (writer.mark(m) for m in dialect.think)
         block = f"think: THOUGHT? {closed} NEWLINES?\nTHOUGHT: /(.|\\n)+/\nNEWLINES: /\\n+/\n"
@@ -103,8 +104,8 @@ class _Writer:
         return name
 
     def text(self, guarded: bool) -> str:
-        """Free text of at least one character: to end at once, which small models like, answers nobody. Where calls
-        are possible it may not begin like a call in another wrapper."""
+        """Free text of at least one character; where calls are possible it may not begin like a call in another
+        wrapper."""
         first = self.dialect.text_never_starts_with
         if guarded and first:
             stops = "".join("\\" + c if c in "[]\\^-&~" else c for c in first)

@@ -94,19 +94,19 @@ class OutputParser:
         stop: Sequence[str] = (),
         new_call_id: Callable[[], str] = _new_call_id,
     ) -> None:
-        self._dialect = get_dialect(dialect) if isinstance(dialect, str) else dialect
-        if prompt_opens_think and not self._dialect.think:
-            raise RequestError(f"dialect {self._dialect.name} has no thinking block that a prompt could open")
+        self.dialect = get_dialect(dialect) if isinstance(dialect, str) else dialect
+        if prompt_opens_think and not self.dialect.think:
+            raise RequestError(f"dialect {self.dialect.name} has no thinking block that a prompt could open")
         self._known = {str(t["function"]["name"]) for t in tools or ()}
         self._new_call_id = new_call_id
         self._stop = tuple(stop)
         self._maybe_stop = ""  # content that may be the beginning of a stop text
         self.stopped = False
-        self._think = self._dialect.think
-        self._may_think = enable_thinking and self._think is not None
+        self._think = self.dialect.think
+        self.may_think = enable_thinking and self._think is not None
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
 
-        tagged = [w for w in self._dialect.wrappers if not w.whole_answer]
+        tagged = [w for w in self.dialect.wrappers if not w.whole_answer]
         self._wrapper_of = {w.open: w for w in tagged}
         self._openers = re.compile("|".join(re.escape(w.open) for w in tagged))
 
@@ -204,7 +204,7 @@ class OutputParser:
                 return self._enter(self._in_reasoning)
             if opener.startswith(text):
                 return False
-        return self._enter(self._in_unopened if self._may_think else self._at_answer)
+        return self._enter(self._in_unopened if self.may_think else self._at_answer)
 
     def _at_opened(self) -> bool:
         """Behind the tag that the prompt opened; some models repeat it."""
@@ -299,7 +299,7 @@ class OutputParser:
         end = self._searched
         if not self._names_known_tool(body[start:end]):
             return False
-        native = wrapper.open and any(w.open == wrapper.open for w in self._dialect.wrappers)
+        native = wrapper.open and any(w.open == wrapper.open for w in self.dialect.wrappers)
         if not native:  # a rescue: only when it is the whole answer
             rest = body[end:].strip()
             if not self._finish_reason:

@@ -13,6 +13,8 @@ from ..errors import ToolError
 
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 _OFFSET = re.compile(r"(?:UTC|GMT)\s*([+-])(\d{1,2})(?::?([0-5]\d))?", re.IGNORECASE | re.ASCII)
+# What models write when they mean the zone of this machine.
+_LOCAL = ("", "local", "localtime", "local time", "default", "system", "本地")
 # Cities that people ask for and that the time zone database names differently; used for hints only.
 _NEIGHBOURS = {
     "beijing": "Asia/Shanghai", "北京": "Asia/Shanghai", "上海": "Asia/Shanghai", "china": "Asia/Shanghai",
@@ -31,7 +33,9 @@ def clock_tool() -> Tool:
         timezone: Annotated[str, "IANA name, e.g. Asia/Tokyo; default: local"] = "",
     ) -> dict[str, str]:
         """Current date and time. Returns date, time, weekday and time zone."""
-        now = datetime.datetime.now(find_zone(timezone)) if timezone.strip() else datetime.datetime.now().astimezone()
+        name = timezone.strip()
+        here = name.lower() in _LOCAL
+        now = datetime.datetime.now().astimezone() if here else datetime.datetime.now(find_zone(name))
         return {
             "iso": now.isoformat(timespec="seconds"),
             "date": now.strftime("%Y-%m-%d"),
