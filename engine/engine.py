@@ -7,14 +7,15 @@ knows tokens and text; not messages, templates or tools.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 import warnings
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Tokens
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from threading import Condition, Lock, Thread
+from threading import Lock, Thread
 from typing import Any
 
 from . import native
@@ -27,10 +28,11 @@ from .matcher import Matcher
 from .sequence import Sequence, Slot, Step
 from .vocabulary import Vocabulary
 
-# A reader that does not read holds its own generation back, not the others.
-_MOST_UNREAD_STEPS = 16
+_CLOSED = "the engine is closed"
 # From this many tokens before the end of the budget on, the way out of the grammar is watched.
-_CLOSING_ZONE = 256
+_CLOSING_ZONE = 1024
+# What is closed although it might still end by itself is closed this many tokens early.
+_MARGIN = 128
 
 
 class Engine:
@@ -54,16 +56,21 @@ class Engine:
         )
         self.vocabulary = Vocabulary(self.model, header.metadata)
         # llguidance's tables are needed at the first constrained token, after the prompt: build them meanwhile.
-        Thread(target=self.vocabulary.guide, daemon=True).start()
+        self._preparing = Thread(target=self._prepare_guide)
+        self._preparing.start()
         self._slots = [Slot(i) for i in range(config.n_seq_max)]
         self._active: list[Sequence] = []
         self._waiting: list[Sequence] = []
-        self._lock = Lock()  # held during a step
-        self._changed = Condition()
-        # One thread does all decoding: llama.cpp's OpenMP team belongs to the thread that calls it, and a team for each
-        # caller would leave spinning threads behind. It also lets Ctrl-C reach the caller while llama.cpp computes.
-        self._decoder = ThreadPoolExecutor(max_workers=1, thread_name_prefix="laploop-decode")
+        self._waiting_lock = Lock()
+        self._lock = Lock()  # held by the reader who runs the next step
+        # One thread runs all steps: llama.cpp's OpenMP team belongs to the thread that calls it, and a team for each
+        # caller would leave spinning threads behind. Ctrl-C never comes to it, so that a step is done whole or undone.
+        self._stepper = ThreadPoolExecutor(max_workers=1, thread_name_prefix="laploop-step")
         self._closed = False
+
+    def _prepare_guide(self) -> None:
+        with contextlib.suppress(EngineError):  # closed meanwhile
+            self.vocabulary.guide()
 
     @classmethod
     def load(cls, path: str | Path, config: EngineConfig | None = None) -> Engine:
@@ -93,9 +100,11 @@ class Engine:
         self._closed = True
         self.context.abort()
         with self._lock:
-            for sequence in [*self._active, *self._waiting]:
-                sequence.error = EngineError("the engine was closed")
-            self._decoder.shutdown()
+            self._stepper.shutdown()
+            with self._waiting_lock:
+                for sequence in [*self._active, *self._waiting]:
+                    sequence.error = EngineError(_CLOSED)
+            self._preparing.join()
             self.context.close()
             self.model.close()
 
@@ -150,18 +159,18 @@ class Engine:
             ContextError: the prompt leaves no room; names both numbers and the way out.
             GrammarError: the grammar does not compile.
         """
-        return self.read(self.submit(tokens, sampling, grammar, max_tokens))
+        return self.read(self.prepare(tokens, sampling, grammar, max_tokens))
 
-    def submit(
+    def prepare(
         self,
         tokens: Tokens[int],
         sampling: SamplingParams | None = None,
         grammar: Grammar | None = None,
         max_tokens: int | None = None,
     ) -> Sequence:
-        """Queue a generation; arguments as for `generate`, read it with `read`."""
+        """Check a generation; arguments as for `generate`. It queues when it is first `read`."""
         if self._closed:
-            raise EngineError("the engine is closed")
+            raise EngineError(_CLOSED)
         if not tokens:
             raise ContextError("the prompt is empty: at least one token is needed")
         room = self.n_ctx - len(tokens)
@@ -172,45 +181,27 @@ class Engine:
             )
         params = sampling or SamplingParams()
         seed = params.seed if params.seed is not None else random.SystemRandom().getrandbits(32)
-        sequence = Sequence(
-            tokens,
-            native.NativeSampler(params, seed & 0xFFFFFFFF, self.vocabulary.n_tokens),
-            Matcher(grammar, self.vocabulary) if grammar else None,
-            min(max_tokens or room, room),
-        )
-        with self._changed:
-            self._waiting.append(sequence)
-        return sequence
-
-    def inject(self, sequence: Sequence, tokens: Tokens[int]) -> None:
-        """Put tokens behind what `sequence` generated so far, as if it had chosen them; its reader sees them as a step.
-
-        Raises:
-            GrammarError: its grammar does not allow them here.
-        """
-        with self._lock:
-            if sequence.finish_reason or sequence.error:
-                return
-            if sequence.matcher:
-                sequence.matcher.consume(tokens)
-            for token in tokens:
-                sequence.sampler.accept(token)
-            self._emit(sequence, list(tokens), "length" if len(tokens) >= sequence.n_left else None)
-
-    def limit(self, sequence: Sequence, n_more: int) -> None:
-        """Let `sequence` generate at most `n_more` tokens from here on, and never more than before."""
-        with self._lock:
-            sequence.max_tokens = min(sequence.max_tokens, sequence.n_generated + n_more)
+        with self.model.in_use():  # the grammar's tables call llama.cpp's tokenizer
+            return Sequence(
+                tokens,
+                native.NativeSampler(params, seed & 0xFFFFFFFF, self.vocabulary.n_tokens),
+                Matcher(grammar, self.vocabulary) if grammar else None,
+                min(max_tokens or room, room),
+            )
 
     def read(self, sequence: Sequence) -> Iterator[Step]:
-        """The steps of a submitted generation; closing the iterator ends it."""
+        """The steps of a prepared generation; closing the iterator ends it."""
         try:
+            with self._waiting_lock:
+                self._waiting.append(sequence)
             while True:
+                # Asked before the steps are read: none may come in between and be lost.
+                ended = bool(sequence.finish_reason or sequence.error)
                 while sequence.out:
                     yield sequence.out.popleft()
                 if sequence.error:
                     raise sequence.error
-                if sequence.finish_reason:
+                if ended:
                     return
                 with self._lock:
                     if not (sequence.out or sequence.finish_reason or sequence.error):
@@ -222,38 +213,75 @@ class Engine:
     def step(self) -> int:
         """Decode one batch for all active generations and choose each one's next token; return how many took part.
 
-        Call it with the lock held, as `generate` does.
+        Call it with the lock held, as `generate` does. Ctrl-C stops the batch, whose tokens then count as not decoded.
+
+        Raises:
+            EngineError: the engine is closed.
         """
+        self.context.allow()
+        if self._closed:
+            raise EngineError(_CLOSED)
+        future = self._stepper.submit(self._step)
+        try:
+            return future.result()
+        except BaseException:
+            if not future.done():
+                self.context.abort()
+                wait([future])
+            raise
+
+    def _step(self) -> int:
         self._reap()
         self._admit()
+        runs = self._next_batch()
+        if not runs:
+            if not self._suspend():
+                time.sleep(0.001)  # every reader is behind; let them read
+            return 0
+        if self._decode(runs):
+            self._sample(runs)
+        return len(runs)
+
+    def _next_batch(self) -> list[tuple[Sequence, list[int]]]:
+        """Whose turn it is, each with the tokens to decode."""
         runs = []
         budget = self.context.n_batch
         # Generations that only need a token go first: a long prompt must not hold them up.
         for sequence in sorted(self._active, key=lambda s: len(s.pending)):
             pending = sequence.pending[:budget]
-            if not pending or len(sequence.out) >= _MOST_UNREAD_STEPS:
-                continue
-            budget -= len(pending)
-            runs.append((sequence, pending))
-        if not runs:
-            time.sleep(0.001)  # every reader is behind; let them read
-            return 0
-        self._decode(runs)
-        self._sample(runs)
-        return len(runs)
+            if pending and not sequence.is_behind:
+                budget -= len(pending)
+                runs.append((sequence, pending))
+        return runs
 
     def _admit(self) -> None:
         """Give waiting generations a slot, first come first served, as long as the cache can hold them to their end."""
-        with self._changed:
-            while self._waiting:
-                sequence = self._waiting[0]
+        with self._waiting_lock:
+            while sequence := next((s for s in self._waiting if not s.is_behind), None):
                 reserved = sum(s.n_reserved for s in self._active)
                 idle = [slot for slot in self._slots if not slot.busy]
                 if not idle or (self._active and reserved + sequence.n_reserved > self.n_ctx):
                     return
-                self._waiting.pop(0)
+                self._waiting.remove(sequence)
                 self._place(sequence, idle, reserved)
                 self._active.append(sequence)
+
+    def _suspend(self) -> bool:
+        """Send a generation that nobody reads at present back to the queue, where others wait for its slot.
+
+        Without it, who starts a second generation while reading a first one would wait for ever. Nothing is lost: it
+        continues in the next free slot, from its tokens.
+        """
+        with self._waiting_lock:
+            if not any(not s.is_behind for s in self._waiting):
+                return False
+            sequence = next((s for s in self._active if s.is_behind), None)
+            if not sequence:
+                return False
+            self._active.remove(sequence)
+            self._waiting.append(sequence)
+            sequence.slot = None
+            return True
 
     def _place(self, sequence: Sequence, idle: list[Slot], reserved: int) -> None:
         """Take the idle slot that shares the longest prefix; of equals the one used longest ago."""
@@ -267,46 +295,45 @@ class Engine:
             if held > free:
                 self._forget(other, 0)
         slot.busy, sequence.slot = True, slot
-        sequence.timings.n_cached = len(slot.cached)
+        if not sequence.n_generated:
+            sequence.timings.n_cached = len(slot.cached)
 
     def _forget(self, slot: Slot, start: int) -> None:
-        if start < len(slot.cached) and not self.context.forget(slot.seq_id, start):
+        # Asked for even where nothing should be left to forget: an aborted batch may have left cells behind.
+        if not self.context.forget(slot.seq_id, start):
             self.context.forget(slot.seq_id, 0)
             start = 0
         del slot.cached[start:]
 
     def _reap(self) -> None:
         """Drop generations that nobody reads any more; a cache stays for the next prompt that begins the same way."""
-        with self._changed:
+        with self._waiting_lock:
             self._waiting = [s for s in self._waiting if not s.abandoned]
-        self._active = [s for s in self._active if not s.abandoned]
+        self._active = [s for s in self._active if not (s.abandoned or s.error)]
         owners = {id(s.slot) for s in self._active}
         for slot in self._slots:
             if slot.busy and id(slot) not in owners:
                 slot.busy, slot.last_used = False, time.monotonic()
 
-    def _decode(self, runs: list[tuple[Sequence, list[int]]]) -> None:
+    def _decode(self, runs: list[tuple[Sequence, list[int]]]) -> bool:
+        """Decode a batch; False if it was stopped or failed, and nothing of it counts."""
         started = time.perf_counter()
         batch = []
         for sequence, tokens in runs:
             assert sequence.slot
             at_end = len(sequence.slot.cached) + len(tokens) == len(sequence.tokens)
             batch.append((sequence.slot.seq_id, len(sequence.slot.cached), tokens, int(at_end)))
-        future: Future[bool] = self._decoder.submit(self.context.decode, batch)
         try:
-            finished = future.result()
-        except BaseException as error:
-            # Ctrl-C while llama.cpp computes, or its failure: stop it, and trust nothing of this batch.
-            self.context.abort()
-            future.exception()
-            self._undo(runs)
-            if isinstance(error, Exception):
-                for sequence, _ in runs:
-                    sequence.error = error
-            raise
+            finished = self.context.decode(batch)
+        except EngineError as error:
+            finished = False
+            for sequence, _ in runs:
+                sequence.error = error
         if not finished:
-            self._undo(runs)
-            raise EngineError("decoding was aborted")
+            for sequence, _ in runs:
+                assert sequence.slot
+                self._forget(sequence.slot, len(sequence.slot.cached))
+            return False
         elapsed = time.perf_counter() - started
         for sequence, tokens in runs:
             assert sequence.slot
@@ -315,14 +342,7 @@ class Engine:
                 sequence.timings.generate_s += elapsed
             else:
                 sequence.timings.prompt_s += elapsed
-
-    def _undo(self, runs: list[tuple[Sequence, list[int]]]) -> None:
-        for sequence, _ in runs:
-            assert sequence.slot
-            n = len(sequence.slot.cached)
-            if not self.context.forget(sequence.slot.seq_id, n):
-                self.context.forget(sequence.slot.seq_id, 0)
-                sequence.slot.cached.clear()
+        return True
 
     def _sample(self, runs: list[tuple[Sequence, list[int]]]) -> None:
         at = -1
@@ -332,7 +352,7 @@ class Engine:
                 continue  # its prompt goes on in the next batch
             try:
                 self._advance(sequence, at)
-            except EngineError as error:
+            except Exception as error:  # noqa: BLE001  # whatever it is, it belongs to this generation's reader
                 sequence.error = error
             if sequence.finish_reason or sequence.error:
                 self._active.remove(sequence)
@@ -342,7 +362,8 @@ class Engine:
         matcher, timings = sequence.matcher, sequence.timings
         if matcher:
             started = time.perf_counter()
-            if not sequence.n_generated and self._opening(sequence, matcher):
+            if not sequence.n_generated and self.config.jump_forward and matcher.forced():
+                self._append(sequence, [])
                 return
             matcher.mask(self.context.logits(at, self.vocabulary.n_tokens))
             timings.mask_s += time.perf_counter() - started
@@ -352,58 +373,72 @@ class Engine:
         timings.n_steps += 1
         if token in self.vocabulary.eog:
             self._emit(sequence, [], "stop")
+        else:
+            self._append(sequence, [token])
+
+    def _append(self, sequence: Sequence, new: list[int]) -> None:
+        """Put `new` behind a generation, and what the grammar forces after it; where its budget would then be too small
+        to close the grammar, close it instead."""
+        matcher = sequence.matcher
+        if not matcher:
+            self._emit(sequence, new, None)
             return
-        new = [token]
-        if matcher:
-            matcher.consume(new)
-            if self.config.jump_forward:
-                new += self._follow(sequence, matcher)
-            if self._too_late(sequence, matcher, new):
-                return
-        self._emit(sequence, new, self._why_end(sequence, matcher, len(new)))
-
-    def _opening(self, sequence: Sequence, matcher: Matcher) -> bool:
-        """Tokens that are forced before anything was sampled; True if they were taken instead of sampling."""
-        sequence.way_out = matcher.way_out() if sequence.n_left <= _CLOSING_ZONE else None
-        if not self.config.jump_forward:
-            return False
-        new = self._follow(sequence, matcher)
-        if new:
-            self._emit(sequence, new, self._why_end(sequence, matcher, len(new)))
-        return bool(new)
-
-    def _follow(self, sequence: Sequence, matcher: Matcher) -> list[int]:
-        forced = matcher.forced()
-        if forced:
+        started = time.perf_counter()
+        before = self._way_out(sequence, matcher)
+        matcher.consume(new)
+        if self.config.jump_forward and (forced := matcher.forced()):
             matcher.consume(forced)
             for token in forced:
                 sequence.sampler.accept(token)
-        return forced
-
-    def _too_late(self, sequence: Sequence, matcher: Matcher, new: list[int]) -> bool:
-        """Near the end of the budget: if the grammar could no longer be closed after `new`, close it now instead."""
+            new = new + forced
         left = sequence.n_left - len(new)
-        if left > _CLOSING_ZONE:
-            return False
-        before, sequence.way_out = sequence.way_out, matcher.way_out()
-        if sequence.way_out is None or len(sequence.way_out) <= left:
-            return False  # it can still be closed later (or no way out was found: then the budget simply ends)
-        if before is None or len(before) > sequence.n_left:
-            return False
-        self._emit(sequence, before, "stop" if before else "length")
-        return True
+        after = None
+        if before and before[: len(new)] == new:
+            after = before[len(new) :]
+        elif left <= _CLOSING_ZONE + len(before or ()):
+            after = matcher.way_out()
+        sequence.timings.mask_s += time.perf_counter() - started
+        if before is not None and len(before) <= sequence.n_left and self._too_late(before, after, left):
+            # In a grammar that asks for nothing, what was cut is free text, or a call that had just begun.
+            self._emit(sequence, before, "stop" if sequence.obliged else "length")
+            return
+        sequence.way_out = after
+        complete = matcher.must_end or (sequence.obliged and left == 0 and matcher.may_end)
+        self._emit(sequence, new, "stop" if complete and left >= 0 else None)
 
-    def _why_end(self, sequence: Sequence, matcher: Matcher | None, n_new: int) -> str | None:
-        if matcher and matcher.must_end and n_new <= sequence.n_left:
-            return "stop"
-        return "length" if n_new >= sequence.n_left else None
+    def _way_out(self, sequence: Sequence, matcher: Matcher) -> list[int] | None:
+        """The way out from where the grammar stands, once the end of the budget is in sight."""
+        left, known = sequence.n_left, sequence.way_out
+        if left > _CLOSING_ZONE or (known is not None and len(known) <= left):
+            return known
+        way_out = matcher.way_out() if known is None else known
+        if way_out is None or len(way_out) > left:
+            way_out = matcher.way_out(thorough=True)
+        return way_out
+
+    @staticmethod
+    def _too_late(before: list[int], after: list[int] | None, left: int) -> bool:
+        if after is None:  # none was found; perhaps there is one further on
+            return left <= len(before) + _MARGIN
+        return len(after) > left
 
     def _emit(self, sequence: Sequence, tokens: list[int], finish_reason: str | None) -> None:
         tokens = tokens[: sequence.n_left]
         sequence.tokens += tokens
         sequence.timings.n_generated = sequence.n_generated
+        step = Step(tuple(tokens), self.vocabulary.bytes_of(tokens))
+        put_in = list(sequence.watch(step)) if sequence.watch else []
+        if sequence.stopped:
+            finish_reason = "stop"
+        elif not finish_reason and sequence.n_left <= 0:
+            finish_reason = "length"
+        # The step first: whoever sees the reason must find the step.
+        sequence.out.append(step._replace(finish_reason=finish_reason))
         sequence.finish_reason = finish_reason
-        sequence.out.append(Step(tuple(tokens), self.vocabulary.bytes_of(tokens), finish_reason))
+        if put_in and not finish_reason:
+            for token in put_in:
+                sequence.sampler.accept(token)
+            self._append(sequence, put_in)
 
 
 def _gpu_layers(wanted: int | None) -> int:

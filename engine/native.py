@@ -11,8 +11,10 @@ import os
 import sys
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 import numpy as np
@@ -82,7 +84,8 @@ class NativeModel:
         self.pointer = C.llama_model_load_from_file(str(path).encode("utf-8"), params)
         if not self.pointer:
             raise BackendError(f"llama.cpp could not load {path}: {last_words() or 'no reason given'}")
-        self.close = weakref.finalize(self, C.llama_model_free, self.pointer)
+        self._free = weakref.finalize(self, C.llama_model_free, self.pointer)
+        self._lock = RLock()
         self.vocab = C.llama_model_get_vocab(self.pointer)
         self.n_vocab = int(C.llama_vocab_n_tokens(self.vocab))
         self.n_ctx_train = int(C.llama_model_n_ctx_train(self.pointer))
@@ -92,23 +95,43 @@ class NativeModel:
         self.bos = int(C.llama_vocab_bos(self.vocab))
         self.add_bos = bool(C.llama_vocab_get_add_bos(self.vocab))
 
+    def close(self) -> None:
+        """Free it, once nobody is using it; safe to call twice."""
+        with self._lock:
+            self._free()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep others from freeing it inside the `with` block.
+
+        Raises:
+            BackendError: it is freed already.
+        """
+        with self._lock:
+            if not self._free.alive:
+                raise BackendError("the model is closed")
+            yield
+
     @property
     def description(self) -> str:
         """llama.cpp's description, such as "qwen2 1.5B Q4_K - Medium"."""
         buffer = ctypes.create_string_buffer(256)
-        C.llama_model_desc(self.pointer, buffer, 256)
+        with self.in_use():
+            C.llama_model_desc(self.pointer, buffer, 256)
         return buffer.value.decode("utf-8", "replace")
 
     def is_eog(self, token: int) -> bool:
         """Whether `token` ends a generation."""
-        return bool(C.llama_vocab_is_eog(self.vocab, token))
+        with self.in_use():
+            return bool(C.llama_vocab_is_eog(self.vocab, token))
 
     def token_bytes(self, token: int) -> bytes:
         """The bytes that `token` stands for; a special token's name."""
         size = 256
         while True:
             buffer = ctypes.create_string_buffer(size)
-            n = C.llama_token_to_piece(self.vocab, token, buffer, size, 0, True)
+            with self.in_use():
+                n = C.llama_token_to_piece(self.vocab, token, buffer, size, 0, True)
             if n >= 0:
                 return buffer.raw[:n]
             size = -n
@@ -118,7 +141,8 @@ class NativeModel:
         size = len(text) + 8
         while True:
             buffer = (C.llama_token * size)()
-            n = C.llama_tokenize(self.vocab, text, len(text), buffer, size, add_special, parse_special)
+            with self.in_use():
+                n = C.llama_tokenize(self.vocab, text, len(text), buffer, size, add_special, parse_special)
             if n >= 0:
                 return list(buffer[:n])
             if n == -(2**31):
@@ -180,8 +204,12 @@ class NativeContext:
         self._free()
 
     def abort(self) -> None:
-        """Make a running `decode` stop within one graph node; may be called from any thread."""
+        """Make a `decode` stop within one graph node, now and until `allow`; may be called from any thread."""
         self._flag[0] = b"\x01"
+
+    def allow(self) -> None:
+        """Let `decode` run again after an `abort`."""
+        self._flag[0] = b"\x00"
 
     def decode(self, runs: Sequence[tuple[int, int, Sequence[int], int]]) -> bool:
         """Evaluate runs of tokens, each (sequence id, first position, tokens, last tokens with logits), in one batch.
@@ -203,7 +231,6 @@ class NativeContext:
                 self._batch.seq_id[i][0] = seq_id
             n = end
         self._batch.n_tokens = n
-        self._flag[0] = b"\x00"
         code = C.llama_decode(self.pointer, self._batch)
         if code == 0:
             return True

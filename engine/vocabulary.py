@@ -14,6 +14,7 @@ from typing import Any
 import llguidance
 
 from .native import NativeModel
+from .way_out import Alphabet
 
 # gguf's tokenizer.ggml.token_type (llama.h, enum llama_token_type).
 _NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
@@ -108,6 +109,11 @@ class Vocabulary:
         """Matches any special mark in a text, the longest first."""
         marks = sorted(self.special, key=len, reverse=True)
         return re.compile("|".join(map(re.escape, marks)) if marks else r"(?!)")
+
+    @cached_property
+    def alphabet(self) -> Alphabet:
+        """The tokens that a way out of a grammar is made of."""
+        return Alphabet(self)
 
     def guide(self) -> llguidance.LLTokenizer:
         """llguidance's view of the vocabulary; built at the first call (0.2–0.4 s for 151,936 tokens), thread safe."""

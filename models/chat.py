@@ -9,19 +9,21 @@ import contextlib
 import dataclasses
 import functools
 import warnings
+from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from laploop.engine import Engine, EngineConfig, SamplingParams
 from laploop.engine.sequence import Sequence as Generation
+from laploop.engine.sequence import Step
 
 from .completion import ChatCompletionChunk, Reply, usage_of
 from .dialect import Dialect, detect_dialect, get_dialect
 from .errors import RequestError, TemplateError
 from .grammar import reply_grammar
 from .model import Model
-from .parser import OutputParser
+from .parser import Delta, OutputParser
 from .progress import ProgressFunction
 from .request import Request
 from .resolve import resolve_model
@@ -33,6 +35,8 @@ _THINKING = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.0}
 _PLAIN = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.0}
 # Choosing a tool and copying values is no place for chance.
 _TOOLS = {"temperature": 0.0, "top_p": 0.8, "top_k": 20, "min_p": 0.0}
+# Tags and line feeds around a thinking block, in tokens; generous.
+_AROUND_THOUGHTS = 64
 
 
 class ChatModel(Model):
@@ -129,9 +133,11 @@ class ChatModel(Model):
         parser = OutputParser(
             tools=tools, enable_thinking=thinking, prompt_opens_think=opens, dialect=family, stop=request.stop
         )
-        tokens = self._transcripts.tokens_of(prompt)
         attempt = functools.partial(
-            engine.submit, tokens, _sampling(request, thinking), max_tokens=None if thinking else request.max_tokens
+            engine.prepare,
+            self._transcripts.tokens_of(prompt),
+            _sampling(request, thinking),
+            max_tokens=self._most(request, family) if thinking else request.max_tokens,
         )
         reply, output = Reply(self.name), _Output()
         generation = attempt(grammar=grammar)
@@ -165,25 +171,21 @@ class ChatModel(Model):
 
     def _deltas(
         self, generation: Generation, parser: OutputParser, request: Request, output: _Output
-    ) -> Iterator[dict[str, Any]]:
-        """Parse a generation as it comes, and hold its thinking to its budget."""
-        answering = not parser.may_think
+    ) -> Iterator[Delta]:
+        """The deltas of a generation as it comes."""
+        watch = generation.watch = _Watch(self.engine, generation, parser, request)
         for step in self.engine.read(generation):
             output.raw.append(step.text)
             output.finish = step.finish_reason or output.finish
-            yield from parser.feed(step.text)
-            if parser.stopped:
-                output.finish = "stop"
-                return
-            if parser.in_reasoning:
-                output.n_reasoning += len(step.tokens)
-                if request.thinking_budget is not None and output.n_reasoning >= request.thinking_budget:
-                    cut = parser.dialect.think_cut
-                    self.engine.inject(generation, self.engine.vocabulary.tokenize(cut, add_bos=False))
-            elif not answering and parser.answering:
-                answering = True  # max_tokens is the answer's; thinking does not eat it
-                if request.max_tokens:
-                    self.engine.limit(generation, max(0, request.max_tokens - len(step.tokens)))
+            yield from watch.deltas.popleft()
+        output.n_reasoning += watch.n_reasoning
+
+    def _most(self, request: Request, family: Dialect) -> int | None:
+        """The most tokens that thoughts and answer may come to; the less is reserved, the more can run at once."""
+        if request.max_tokens is None or request.thinking_budget is None:
+            return None
+        n_cut = len(self.engine.vocabulary.tokenize(family.think_cut, add_bos=False))
+        return request.thinking_budget + n_cut + request.max_tokens + _AROUND_THOUGHTS
 
 
 @dataclasses.dataclass
@@ -193,6 +195,44 @@ class _Output:
     raw: list[bytes] = dataclasses.field(default_factory=list)
     finish: str = "stop"
     n_reasoning: int = 0  # tokens
+
+
+class _Watch:
+    """Parses a generation as it grows, and keeps thinking and answer within their budgets.
+
+    The engine calls it for each step before it chooses the next token. What it does depends on the tokens alone, not
+    on when the reader comes to read them: with several generations at once, a reader may be many steps behind.
+    """
+
+    def __init__(self, engine: Engine, generation: Generation, parser: OutputParser, request: Request) -> None:
+        self._engine, self._generation, self._parser, self._request = engine, generation, parser, request
+        self._answering = not parser.may_think
+        self.n_reasoning = 0  # tokens
+        self.deltas: deque[list[Delta]] = deque()  # one list a step
+
+    def __call__(self, step: Step) -> list[int]:
+        parser, request = self._parser, self._request
+        self.deltas.append(parser.feed(step.text))
+        if parser.stopped:
+            self._generation.stop()
+        elif parser.in_reasoning:
+            self.n_reasoning += len(step.tokens)
+            if request.thinking_budget is not None and self.n_reasoning >= request.thinking_budget:
+                return self._engine.vocabulary.tokenize(parser.dialect.think_cut, add_bos=False)
+        elif not self._answering and parser.answering:
+            self._answering = True  # max_tokens is the answer's; thinking does not eat it
+            if request.max_tokens:
+                self._generation.limit(request.max_tokens - self._n_behind_thoughts(step))
+        return []
+
+    def _n_behind_thoughts(self, step: Step) -> int:
+        """How many of the step's tokens belong to the answer."""
+        close, text = (self._parser.dialect.think or ("", ""))[1].encode(), b""
+        for i, token in enumerate(step.tokens, 1):
+            text += self._engine.vocabulary.bytes_of([token])
+            if close in text:
+                return len(step.tokens) - i
+        return 0 if self.n_reasoning else len(step.tokens)
 
 
 def _usable_template(engine: Engine) -> str:

@@ -1,0 +1,235 @@
+"""The nearest place where a grammar lets a generation end, so that one that runs out of tokens is closed in time.
+
+Mostly a greedy walk over single-byte tokens (about 0.2 ms); where that goes in circles, a search for the end of the
+value at hand. It knows JSON's punctuation and nothing else of what the text means.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from itertools import count, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from .vocabulary import Vocabulary
+
+# The order in which bytes are tried: closers first, then the shortest values, openers last.
+_CLOSERS = b'}]"0'
+_OPENERS = b"{[,\\"
+_ORDER = _CLOSERS + bytes(c for c in range(256) if c not in _CLOSERS + _OPENERS) + _OPENERS
+_NUMERIC = frozenset(b"0123456789.-+eE")
+_AFTER_NUMBER = frozenset(b",]}")
+# Where only these may follow, a value has just ended.
+_BETWEEN_VALUES = frozenset(b"}],: \n")
+# JSON has this character only inside strings, where the first thing to close is the string.
+_ONLY_IN_STRINGS = ord("~")
+
+_MOST_TOKENS = 2048
+_CIRCLING = 8  # choices without anything forced between them, from which on a search looks for the value's end
+_MOST_TRIES = 4_000  # of a search; about 30 µs each
+_MOST_TRIES_IN_NUMBER = 1_500
+_MOST_BRANCHES = 16
+
+
+class Alphabet:
+    """The tokens that a way out is made of: one for each byte, and the marks.
+
+    Args:
+        vocabulary: the model's tokens.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.of_byte: dict[int, int] = {}
+        for token, raw in enumerate(vocabulary.token_bytes):
+            if len(raw) == 1:
+                self.of_byte.setdefault(raw[0], token)
+                if len(self.of_byte) == 256:
+                    break
+        self.marks = sorted(t for t in vocabulary.special.values() if t not in vocabulary.eog)
+        self.in_order = [(b, [self.of_byte[b]]) for b in _ORDER if b in self.of_byte]
+
+    def allows(self, matcher: Any, byte: int) -> bool:
+        """Whether `byte` may come next."""
+        return byte in self.of_byte and bool(matcher.validate_tokens([self.of_byte[byte]]))
+
+    def look(self, matcher: Any) -> _View:
+        """What may come next."""
+        bytes_ = bytes(b for b, token in self.in_order if matcher.validate_tokens(token))
+        return _View(bytes_, tuple(t for t in self.marks if matcher.validate_tokens([t])))
+
+
+class _View(NamedTuple):
+    """The bytes, in the order of trial, and the marks that may come next."""
+
+    bytes: bytes
+    marks: tuple[int, ...]
+
+    @property
+    def between_values(self) -> bool:
+        return bool(self.bytes) and _BETWEEN_VALUES.issuperset(self.bytes)
+
+    @property
+    def ends_number(self) -> bool:
+        """Whether a number may go on here or end."""
+        return (_NUMERIC | _AFTER_NUMBER).issuperset(self.bytes)
+
+    @property
+    def in_number(self) -> bool:
+        return bool(self.bytes) and _NUMERIC.issuperset(self.bytes)
+
+
+class _Place(NamedTuple):
+    """A matcher, and the tokens that led it there."""
+
+    matcher: Any
+    path: list[int]
+
+
+Known = dict[_View, list[int]]  # what may follow at the start of a value → tokens that ended such a value once
+
+
+def find_way_out(
+    matcher: Any, alphabet: Alphabet, known: Known | None = None, *, thorough: bool = False
+) -> list[int] | None:
+    """A short sequence of tokens from a matcher's place to one where the generation may end; None if none is found.
+
+    Short, not always shortest: each value is ended in a short way, one after another.
+
+    Args:
+        matcher: an llguidance matcher; it is left where it is.
+        alphabet: the vocabulary's.
+        known: remembers what searches found, for the next call with the same grammar.
+        thorough: where the way forks first (which tool, think or not), follow each branch and take the shortest.
+    """
+    known = {} if known is None else known
+    here = _Place(matcher.deep_copy(), [])
+    if thorough:
+        return _shortest(here, alphabet, known)
+    start, n_choices, rut = here, 0, None
+    while len(here.path) <= _MOST_TOKENS:
+        n_before = len(here.path)
+        if not _follow(here, alphabet):
+            return None
+        if here.matcher.is_accepting():
+            return here.path
+        if len(here.path) > n_before or not n_choices:
+            start, n_choices = _Place(here.matcher.deep_copy(), list(here.path)), 0
+        if n_choices == _CIRCLING and rut is None:
+            if end := _end_of_value(start, alphabet, known):
+                here, n_choices = end, 0
+                continue
+            rut = alphabet.look(here.matcher)  # every way leads back here: characters are being counted (minLength)
+        elif rut is not None and n_choices > _CIRCLING and alphabet.look(here.matcher) != rut:
+            start, n_choices, rut = _Place(here.matcher.deep_copy(), list(here.path)), 0, None
+        token = _closing_token(here.matcher, alphabet)
+        if token is None or not here.matcher.consume_tokens([token]):
+            return None
+        here.path.append(token)
+        n_choices += 1
+    return None
+
+
+def _closing_token(matcher: Any, alphabet: Alphabet) -> int | None:
+    for mark in alphabet.marks:
+        if matcher.validate_tokens([mark]):
+            return mark
+    if alphabet.allows(matcher, _ONLY_IN_STRINGS) and alphabet.allows(matcher, ord('"')):
+        return alphabet.of_byte[ord('"')]
+    for _, token in alphabet.in_order:
+        if matcher.validate_tokens(token):
+            return token[0]
+    return None
+
+
+def _shortest(start: _Place, alphabet: Alphabet, known: Known) -> list[int] | None:
+    """The shortest of the ways that fork at the first fork."""
+    if not _follow(start, alphabet):
+        return None
+    if start.matcher.is_accepting():
+        return start.path
+    ways = [
+        end.path + rest
+        for end in islice(_ends_of_value(start, alphabet), _MOST_BRANCHES)
+        if (rest := find_way_out(end.matcher, alphabet, known)) is not None
+    ]
+    if (greedy := find_way_out(start.matcher, alphabet, known)) is not None:
+        ways.append(start.path + greedy)
+    return min(ways, key=len, default=None)
+
+
+def _follow(place: _Place, alphabet: Alphabet) -> bool:
+    """Take what is forced; False if the matcher fails."""
+    matcher, path = place
+    while not matcher.is_accepting() and len(path) <= _MOST_TOKENS:
+        # No tokens are forced where a longer one could begin with the forced text; then its bytes are.
+        forced = list(matcher.compute_ff_tokens()) or [alphabet.of_byte[b] for b in matcher.compute_ff_bytes()]
+        if not forced:
+            break
+        if not matcher.consume_tokens(forced):
+            return False
+        path += forced
+    return not matcher.is_error()
+
+
+def _end_of_value(start: _Place, alphabet: Alphabet, known: Known) -> _Place | None:
+    """The nearest end of the value at `start`, or one that ended a like value before."""
+    view = alphabet.look(start.matcher)
+    if steps := known.get(view):
+        place = _Place(start.matcher.deep_copy(), [*start.path, *steps])
+        if place.matcher.try_consume_tokens(steps) == len(steps) and (
+            place.matcher.is_accepting() or alphabet.look(place.matcher).between_values
+        ):
+            return place
+    end = next(_ends_of_value(start, alphabet), None)
+    if end:
+        known[view] = end.path[len(start.path) :]
+    return end
+
+
+def _ends_of_value(start: _Place, alphabet: Alphabet) -> Iterator[_Place]:
+    """Places right behind the value (or text, or mark) that `start` stands in, nearest first.
+
+    Places where the same bytes may follow count as one. That is wrong for numbers whose digits have to add up to
+    something; they are searched once more without it.
+    """
+    view, found = alphabet.look(start.matcher), False
+    for end in _search(start, view, alphabet, _MOST_TRIES):
+        found = True
+        yield end
+    if not found and view.in_number:
+        yield from _search(start, view, alphabet, _MOST_TRIES_IN_NUMBER, merge=False)
+
+
+def _search(start: _Place, view: _View, alphabet: Alphabet, n_most: int, *, merge: bool = True) -> Iterator[_Place]:
+    number, n_tries = count(), 0
+    after_number = {alphabet.of_byte.get(b) for b in _AFTER_NUMBER}
+    # (tokens so far, tie breaker, the place, what may follow there; None: it is an end)
+    heap: list[tuple[int, int, _Place, _View | None]] = [(0, next(number), start, view)]
+    seen = {view}
+    while heap and n_tries < n_most:
+        _, _, place, here = heapq.heappop(heap)
+        if here is None:
+            yield place
+            continue
+        for token in [*here.marks, *(alphabet.of_byte[b] for b in here.bytes)]:
+            n_tries += 1
+            child = _Place(place.matcher.deep_copy(), [*place.path, token])
+            if not child.matcher.consume_tokens([token]):
+                continue
+            there = alphabet.look(child.matcher)
+            is_end = token in here.marks or (here.ends_number and token in after_number)
+            is_end = is_end or child.matcher.is_accepting() or there.between_values
+            if is_end and place is start:
+                yield child  # nothing can be nearer
+                continue
+            if not is_end:
+                if merge and there in seen:
+                    continue
+                if not _follow(child, alphabet):
+                    continue
+                seen.add(there)
+                if len(child.path) > len(place.path) + 1:
+                    there = alphabet.look(child.matcher)
+                    is_end = child.matcher.is_accepting() or there.between_values
+            heapq.heappush(heap, (len(child.path), next(number), child, None if is_end else there))
