@@ -3,7 +3,6 @@ on stdout, and never a traceback. The command runs in a process of its own, over
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from laploop.models.template import builtin_template
+from tiny_model import make_tiny_model
 
 NOBODY_LISTENS = "http://127.0.0.1:9"
 # Put before a command line. (Not preexec_fn: beside other threads of the test run Python warns of it.)
@@ -28,24 +27,6 @@ OBEYING_FILE_MODES = (
     "os.execv(sys.argv[1], sys.argv[1:])",
 )
 Laploop = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def make_model() -> Callable[..., Path]:
-    """`make_tiny_model(path, template)` of tests/support."""
-    path = Path(__file__).parents[1] / "support" / "tiny_model.py"
-    spec = importlib.util.spec_from_file_location("tiny_model", path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    made: Callable[..., Path] = module.make_tiny_model
-    return made
-
-
-@pytest.fixture(scope="module")
-def tiny(make_model: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_model(tmp_path_factory.mktemp("tiny") / "tiny.gguf", builtin_template())
 
 
 @pytest.fixture
@@ -116,8 +97,8 @@ def test_offline_says_so_and_what_is_on_disk(laploop: Laploop) -> None:
 
 
 @pytest.mark.parametrize("command", ["ask", "chat", "demo"])
-def test_half_a_download(laploop: Laploop, tiny: Path, tmp_path: Path, command: str) -> None:
-    whole = tiny.read_bytes()
+def test_half_a_download(laploop: Laploop, tiny_path: Path, tmp_path: Path, command: str) -> None:
+    whole = tiny_path.read_bytes()
     (tmp_path / "half.gguf").write_bytes(whole[: len(whole) // 2])
     question = ["hi"] if command == "ask" else []
     done = laploop(command, "-m", "half.gguf", *question)
@@ -155,17 +136,15 @@ def test_a_file_that_is_not_there_names_its_neighbours(laploop: Laploop, tmp_pat
 
 
 @pytest.mark.skipif(os.name != "posix", reason="file modes")
-def test_a_file_that_may_not_be_read(laploop: Laploop, tiny: Path, tmp_path: Path) -> None:
+def test_a_file_that_may_not_be_read(laploop: Laploop, tiny_path: Path, tmp_path: Path) -> None:
     locked = tmp_path / "locked.gguf"
-    locked.write_bytes(tiny.read_bytes())
+    locked.write_bytes(tiny_path.read_bytes())
     locked.chmod(0)
     refused(laploop("-m", locked, "hi", before=OBEYING_FILE_MODES), 1, "locked.gguf", "Permission denied")
 
 
-def test_a_broken_template_is_a_warning_and_the_model_still_answers(
-    laploop: Laploop, make_model: Callable[..., Path], tmp_path: Path
-) -> None:
-    make_model(tmp_path / "broken.gguf", "{% for m in messages %}{{ m.content }")
+def test_a_broken_template_is_a_warning_and_the_model_still_answers(laploop: Laploop, tmp_path: Path) -> None:
+    make_tiny_model(tmp_path / "broken.gguf", "{% for m in messages %}{{ m.content }")
     done = laploop("-m", "broken.gguf", "--reasoning", "off", "-n", "8", "hi")
     warning = [line for line in done.stderr.splitlines() if "template" in line]
     assert len(warning) == 1
@@ -175,28 +154,26 @@ def test_a_broken_template_is_a_warning_and_the_model_still_answers(
     assert done.stdout.strip()
 
 
-def test_a_template_without_tools_names_a_model_that_has_them(
-    laploop: Laploop, make_model: Callable[..., Path], tmp_path: Path
-) -> None:
-    make_model(tmp_path / "plain.gguf", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
+def test_a_template_without_tools_names_a_model_that_has_them(laploop: Laploop, tmp_path: Path) -> None:
+    make_tiny_model(tmp_path / "plain.gguf", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}")
     refused(laploop("-m", "plain.gguf", "hi"), 1, "no place for tools", "qwen3-1.7b")
 
 
 # -- what does not fit ------------------------------------------------------------------------------------------------
 
 
-def test_a_context_too_small_for_the_tools(laploop: Laploop, tiny: Path) -> None:
-    done = laploop("-m", tiny, "-c", "256", "hi")
+def test_a_context_too_small_for_the_tools(laploop: Laploop, tiny_path: Path) -> None:
+    done = laploop("-m", tiny_path, "-c", "256", "hi")
     refused(done, 1, "the prompt has", "the context holds 256", "larger n_ctx (-c)", "fewer tools")
 
 
-def test_a_prompt_of_200_kilobytes(laploop: Laploop, tiny: Path) -> None:
-    done = laploop("-m", tiny, "-", input="word " * 40_000)
+def test_a_prompt_of_200_kilobytes(laploop: Laploop, tiny_path: Path) -> None:
+    done = laploop("-m", tiny_path, "-", input="word " * 40_000)
     refused(done, 1, "the prompt has", "the context holds 4096")
 
 
-def test_a_context_beyond_the_model_is_named_and_cut(laploop: Laploop, tiny: Path) -> None:
-    done = laploop("-m", tiny, "-c", "5000", "-n", "2", "--reasoning", "off", "hi")
+def test_a_context_beyond_the_model_is_named_and_cut(laploop: Laploop, tiny_path: Path) -> None:
+    done = laploop("-m", tiny_path, "-c", "5000", "-n", "2", "--reasoning", "off", "hi")
     assert done.stderr.splitlines()[0] == "laploop: -c 5000 is more than tiny was trained for; 4096 is used"
 
 
@@ -231,23 +208,23 @@ def test_a_wrong_flag_or_value(laploop: Laploop, args: list[str], words: list[st
     refused(laploop(*args), 2, *words)
 
 
-def test_a_quantised_v_cache_without_flash_attention(laploop: Laploop, tiny: Path) -> None:
-    refused(laploop("-m", tiny, "-ctv", "q4_0", "-fa", "off", "hi"), 1, "q4_0", "flash attention")
+def test_a_quantised_v_cache_without_flash_attention(laploop: Laploop, tiny_path: Path) -> None:
+    refused(laploop("-m", tiny_path, "-ctv", "q4_0", "-fa", "off", "hi"), 1, "q4_0", "flash attention")
 
 
 # -- streams ----------------------------------------------------------------------------------------------------------
 
 
-def test_an_error_under_json_is_the_same_line(laploop: Laploop, tiny: Path) -> None:
-    refused(laploop("--json", "-m", tiny, "-c", "256", "hi"), 1, "the context holds 256")
+def test_an_error_under_json_is_the_same_line(laploop: Laploop, tiny_path: Path) -> None:
+    refused(laploop("--json", "-m", tiny_path, "-c", "256", "hi"), 1, "the context holds 256")
     refused(laploop("demo", "--json", "-m", "nope"), 1, "No model named 'nope'")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="closes file descriptors")
 @pytest.mark.parametrize("args", [[], ["-"]], ids=["none", "dash"])
-def test_a_closed_standard_input_is_no_question(laploop: Laploop, tiny: Path, args: list[str]) -> None:
+def test_a_closed_standard_input_is_no_question(laploop: Laploop, tiny_path: Path, args: list[str]) -> None:
     """It was an AttributeError: Python has no sys.stdin then."""
-    done = laploop("-m", tiny, *args, before=CLOSED_STDIN)
+    done = laploop("-m", tiny_path, *args, before=CLOSED_STDIN)
     refused(done, 2, "no question", 'laploop "…"')
 
 
