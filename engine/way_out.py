@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from .vocabulary import Vocabulary
 
-# The order in which bytes are tried: closers first, then the shortest values, openers last.
-_CLOSERS = b'}]"0'
+# The order in which bytes are tried: closers first, then the shortest values, openers last. 1 stands before 0: it is
+# the commoner minimum, and a date of nothing but ones exists.
+_CLOSERS = b'}]"1'
 _OPENERS = b"{[,\\"
-_ORDER = _CLOSERS + bytes(c for c in range(256) if c not in _CLOSERS + _OPENERS) + _OPENERS
+_ORDER = _CLOSERS + bytes(c for c in b"\n" + bytes(range(32, 127)) if c not in _CLOSERS + _OPENERS) + _OPENERS
+# Only where no byte above may follow: inside a character, or where a text begins with one.
+_BEYOND_ASCII = bytes(range(128, 256))
 _NUMERIC = frozenset(b"0123456789.-+eE")
 _AFTER_NUMBER = frozenset(b",]}")
 # Where only these may follow, a value has just ended.
@@ -47,7 +50,11 @@ class Alphabet:
                 if len(self.of_byte) == 256:
                     break
         self.marks = sorted(t for t in vocabulary.special.values() if t not in vocabulary.eog)
-        self.in_order = [(b, [self.of_byte[b]]) for b in _ORDER if b in self.of_byte]
+        self.in_order = self._tokens_of(_ORDER)
+        self._beyond_ascii = self._tokens_of(_BEYOND_ASCII)
+
+    def _tokens_of(self, text: bytes) -> list[tuple[int, list[int]]]:
+        return [(b, [self.of_byte[b]]) for b in text if b in self.of_byte]
 
     def allows(self, matcher: Any, byte: int) -> bool:
         """Whether `byte` may come next."""
@@ -55,8 +62,20 @@ class Alphabet:
 
     def look(self, matcher: Any) -> _View:
         """What may come next."""
-        bytes_ = bytes(b for b, token in self.in_order if matcher.validate_tokens(token))
-        return _View(bytes_, tuple(t for t in self.marks if matcher.validate_tokens([t])))
+        allowed = matcher.validate_tokens
+        found = bytes([b for b, token in self.in_order if allowed(token)])
+        found = found or bytes([b for b, token in self._beyond_ascii if allowed(token)])
+        return _View(found, tuple([t for t in self.marks if allowed([t])]))
+
+    def first(self, matcher: Any) -> int | None:
+        """The first token, in the order of trial, that may come next."""
+        allowed = matcher.validate_tokens
+        for mark in self.marks:
+            if allowed([mark]):
+                return mark
+        if self.allows(matcher, _ONLY_IN_STRINGS) and self.allows(matcher, ord('"')):
+            return self.of_byte[ord('"')]
+        return next((t[0] for _, t in [*self.in_order, *self._beyond_ascii] if allowed(t)), None)
 
 
 class _View(NamedTuple):
@@ -114,7 +133,7 @@ def find_way_out(
         if here.matcher.is_accepting():
             return here.path
         if len(here.path) > n_before or not n_choices:
-            start, n_choices = _Place(here.matcher.deep_copy(), list(here.path)), 0
+            start, n_choices, rut = _Place(here.matcher.deep_copy(), list(here.path)), 0, None
         if n_choices == _CIRCLING and rut is None:
             if end := _end_of_value(start, alphabet, known):
                 here, n_choices = end, 0
@@ -122,7 +141,7 @@ def find_way_out(
             rut = alphabet.look(here.matcher)  # every way leads back here: characters are being counted (minLength)
         elif rut is not None and n_choices > _CIRCLING and alphabet.look(here.matcher) != rut:
             start, n_choices, rut = _Place(here.matcher.deep_copy(), list(here.path)), 0, None
-        token = _closing_token(here.matcher, alphabet)
+        token = alphabet.first(here.matcher)
         if token is None or not here.matcher.consume_tokens([token]):
             return None
         here.path.append(token)
@@ -130,29 +149,21 @@ def find_way_out(
     return None
 
 
-def _closing_token(matcher: Any, alphabet: Alphabet) -> int | None:
-    for mark in alphabet.marks:
-        if matcher.validate_tokens([mark]):
-            return mark
-    if alphabet.allows(matcher, _ONLY_IN_STRINGS) and alphabet.allows(matcher, ord('"')):
-        return alphabet.of_byte[ord('"')]
-    for _, token in alphabet.in_order:
-        if matcher.validate_tokens(token):
-            return token[0]
-    return None
-
-
-def _shortest(start: _Place, alphabet: Alphabet, known: Known) -> list[int] | None:
-    """The shortest of the ways that fork at the first fork."""
+def _shortest(start: _Place, alphabet: Alphabet, known: Known, n_forks: int = 3) -> list[int] | None:
+    """The shortest of the ways that fork at the first fork, and at those behind marks."""
     if not _follow(start, alphabet):
         return None
     if start.matcher.is_accepting():
         return start.path
-    ways = [
-        end.path + rest
-        for end in islice(_ends_of_value(start, alphabet), _MOST_BRANCHES)
-        if (rest := find_way_out(end.matcher, alphabet, known)) is not None
-    ]
+    ways = []
+    for end in islice(_ends_of_value(start, alphabet), _MOST_BRANCHES):
+        if end.path[-1] in alphabet.marks and n_forks:
+            way = _shortest(end, alphabet, known, n_forks - 1)
+        else:
+            rest = find_way_out(end.matcher, alphabet, known)
+            way = None if rest is None else end.path + rest
+        if way is not None:
+            ways.append(way)
     if (greedy := find_way_out(start.matcher, alphabet, known)) is not None:
         ways.append(start.path + greedy)
     return min(ways, key=len, default=None)

@@ -5,6 +5,7 @@ Joins the template, the grammar, the engine and the parser; holds none of their 
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import dataclasses
 import functools
@@ -209,6 +210,7 @@ class _Watch:
         self._answering = not parser.may_think
         self.n_reasoning = 0  # tokens
         self.deltas: deque[list[Delta]] = deque()  # one list a step
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def __call__(self, step: Step) -> list[int]:
         parser, request = self._parser, self._request
@@ -217,7 +219,10 @@ class _Watch:
             self._generation.stop()
         elif parser.in_reasoning:
             self.n_reasoning += len(step.tokens)
-            if request.thinking_budget is not None and self.n_reasoning >= request.thinking_budget:
+            self._decoder.decode(step.text)
+            inside_character = bool(self._decoder.getstate()[0])
+            used_up = request.thinking_budget is not None and self.n_reasoning >= request.thinking_budget
+            if used_up and not inside_character:
                 return self._engine.vocabulary.tokenize(parser.dialect.think_cut, add_bos=False)
         elif not self._answering and parser.answering:
             self._answering = True  # max_tokens is the answer's; thinking does not eat it
@@ -226,13 +231,13 @@ class _Watch:
         return []
 
     def _n_behind_thoughts(self, step: Step) -> int:
-        """How many of the step's tokens belong to the answer."""
-        close, text = (self._parser.dialect.think or ("", ""))[1].encode(), b""
-        for i, token in enumerate(step.tokens, 1):
-            text += self._engine.vocabulary.bytes_of([token])
-            if close in text:
-                return len(step.tokens) - i
-        return 0 if self.n_reasoning else len(step.tokens)
+        """How many of the step's tokens belong to the answer; the line feeds behind the closing tag do not."""
+        texts = [self._engine.vocabulary.bytes_of([token]) for token in step.tokens]
+        close = (self._parser.dialect.think or ("", ""))[1].encode()
+        n = next((i for i in range(1, len(texts) + 1) if close in b"".join(texts[:i])), 0)
+        while n < len(texts) and self.n_reasoning and not texts[n].strip():
+            n += 1
+        return len(texts) - n
 
 
 def _usable_template(engine: Engine) -> str:

@@ -1,0 +1,219 @@
+"""Required calls from a model that knows nothing: does every one parse, validate and end in time?
+
+    python scripts/benchmarks/required_calls.py -m MODEL.gguf [--calls 500] [--temperature 1.5] [--seed 0]
+
+With the random-weight model of tests/support/tiny_model.py (`python tests/support/tiny_model.py tiny.gguf`) nothing but
+the grammar and the budget's watch make a call come out right. Each call draws its tools from SCHEMAS, and its kind:
+required or named, one call or several, with thoughts or without, and a token budget from exactly the smallest call
+upwards. Prints a row a schema and one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jsonschema
+from laploop.engine import EngineConfig
+from laploop.engine.matcher import Matcher
+from laploop.models import ChatModel, tool_grammar
+
+STRING, INTEGER, NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
+MESSAGES = [{"role": "user", "content": "Call something."}]
+MOST_TOKENS = 200
+THINKING_BUDGET = 20
+
+
+def obj(required: str = "", /, **properties: Any) -> dict[str, Any]:
+    """An object; `required` lists names, "*" means all of them."""
+    names = list(properties) if required == "*" else required.split()
+    return {"type": "object", "properties": properties, "required": names}
+
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "nothing": obj(),
+    "strings": obj("city", city=STRING, note={"type": "string", "maxLength": 12}),
+    "long_strings": obj("*", text={"type": "string", "minLength": 25, "maxLength": 60}),
+    "enums": obj("*", unit={"enum": ["celsius", "fahrenheit"]}, mixed={"enum": [1, None, True, "1", 2.5, 'say "hi"']}),
+    "consts": obj("*", kind={"const": "point"}, at={"anyOf": [{"const": "here"}, {"const": ["x", 1]}]}),
+    "bounded": obj("*", days={"minimum": 1, "maximum": 14, **INTEGER}, since={"minimum": 1900, **INTEGER}),
+    "numbers": obj("x", x=NUMBER, share={"exclusiveMinimum": 0, "maximum": 1, **NUMBER}, on={"type": "boolean"}),
+    "multiples": obj("*", step={"type": "integer", "multipleOf": 7, "minimum": 7}, half={"multipleOf": 0.5, **NUMBER}),
+    "arrays": obj("*", xs={"type": "array", "items": INTEGER, "minItems": 2, "maxItems": 3}),
+    "pairs": obj("*", pair={"type": "array", "prefixItems": [STRING, INTEGER], "items": False, "minItems": 2}),
+    "optionals": obj("", a=INTEGER, b=STRING, c={"type": "boolean"}, d={"type": ["integer", "null"]}),
+    "either": obj("*", who={"anyOf": [STRING, obj("*", id=INTEGER), {"type": "null"}]}),
+    "nested": obj("*", a=obj("*", b=obj("*", c={"type": "array", "items": obj("*", d=STRING), "minItems": 1}))),
+    "deep": obj("*", one=obj("*", two=obj("*", three=obj("*", four=obj("five", five=INTEGER, six=STRING))))),
+    "tree": {
+        "$defs": {"node": obj("value", value=STRING, children={"type": "array", "items": {"$ref": "#/$defs/node"}})},
+        **obj("*", root={"$ref": "#/$defs/node"}),
+    },
+    "list": {
+        "$defs": {"cell": obj("*", head=INTEGER, tail={"anyOf": [{"$ref": "#/$defs/cell"}, {"type": "null"}]})},
+        **obj("*", cells={"$ref": "#/$defs/cell"}),
+    },
+    "patterns": obj("*", day={"pattern": r"^\d{4}-\d{2}$", **STRING}, slug={"pattern": r"^[\w-]+$", **STRING}),
+    "endings": obj("*", word={"pattern": "^[A-Z]+z$", **STRING}, url={"pattern": r"^https:\/\/[a-z.]+$", **STRING}),
+    "keys": obj("*", **{"城市": STRING, 'a"b': INTEGER, "back\\slash": INTEGER, "x-y z": {"enum": ["é", "日本"]}}),
+    "dates": obj("*", on={"type": "string", "format": "date"}, at={"type": "string", "format": "date-time"}),
+    "formats": obj("*", mail={"type": "string", "format": "email"}, host={"type": "string", "format": "ipv4"}),
+    "links": obj("*", link={"type": "string", "format": "uri"}, id={"type": "string", "format": "uuid"}),
+    "map": {"type": "object", "additionalProperties": {"type": "integer"}},
+    "anything": {},
+    "filters": obj(
+        "where",
+        where={
+            "type": "array",
+            "minItems": 1,
+            "items": obj("*", field=STRING, op={"enum": ["<", "=", ">"]}, value={"anyOf": [INTEGER, STRING]}),
+        },
+        limit={"type": "integer", "minimum": 1, "maximum": 100},
+    ),
+    "shapes": obj(
+        "*",
+        shape={"oneOf": [obj("*", kind={"const": "circle"}, r=NUMBER), obj("*", kind={"const": "box"}, w=NUMBER)]},
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One request and what came of it; `fault` is empty where all is well."""
+
+    schemas: tuple[str, ...]
+    options: dict[str, Any]
+    n_least: int
+    n_tokens: int
+    n_calls: int
+    finish_reason: str
+    fault: str
+    raw: str
+
+
+def tools_of(names: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Tools in OpenAI form, each named like its schema."""
+    return [{"type": "function", "function": {"name": n, "parameters": SCHEMAS[n]}} for n in names]
+
+
+def n_least(model: ChatModel, tools: list[dict[str, Any]], choice: Any) -> int:
+    """Tokens of the smallest call that the grammar allows, as the engine itself would write it."""
+    grammar = tool_grammar(tools, choice, True, model.dialect or "qwen3", False)
+    way = Matcher(grammar, model.engine.vocabulary).way_out(thorough=True)
+    assert way is not None, f"no way through the grammar of {[t['function']['name'] for t in tools]}"
+    return len(way)
+
+
+def plan(n: int, seed: int) -> Iterator[tuple[tuple[str, ...], dict[str, Any], float]]:
+    """The requests: names of the schemas, options, and where between least and most (0…1) the budget lies.
+
+    Behind every twentieth stands one more, whose budget is too small for any call (-1).
+    """
+    rng = random.Random(seed)  # noqa: S311  # to be repeatable
+    names = list(SCHEMAS)
+    for i in range(n):
+        first = names[i % len(names)]
+        chosen = (first, *rng.sample([s for s in names if s != first], rng.choice([0, 0, 1, 2])))
+        options: dict[str, Any] = {
+            "tool_choice": rng.choice(["required", {"type": "function", "function": {"name": first}}]),
+            "parallel_tool_calls": rng.random() < 0.5,
+            "enable_thinking": rng.random() < 0.5,
+            "seed": rng.randrange(2**31),
+            "top_k": rng.choice([0, 20]),
+            "top_p": rng.choice([1.0, 0.8]),
+        }
+        if options["enable_thinking"]:
+            options["thinking_budget"] = THINKING_BUDGET
+        yield chosen, options, rng.choice([0.0, rng.random(), 1.0])
+        if i % 20 == 19:
+            yield chosen, options, -1.0
+
+
+def check(completion: Mapping[str, Any], names: tuple[str, ...], options: Mapping[str, Any], enough: bool) -> str:
+    """What is wrong with a reply; empty if nothing is. `enough`: whether the smallest call fits the budget."""
+    choice = completion["choices"][0]
+    if not enough and choice["finish_reason"] == "length":
+        return ""
+    calls = choice["message"].get("tool_calls") or []
+    if choice.get("invalid_tool_calls"):
+        return f"does not parse: {choice['invalid_tool_calls'][0]['error']}"
+    if not calls:
+        return "no call"
+    if len(calls) > 1 and not options["parallel_tool_calls"]:
+        return f"{len(calls)} calls where one was asked for"
+    if choice["finish_reason"] != "tool_calls":
+        return f"ends with {choice['finish_reason']}"
+    named = options["tool_choice"]
+    allowed = names if named == "required" else (named["function"]["name"],)
+    for call in calls:
+        function = call["function"]
+        if function["name"] not in allowed:
+            return f"calls {function['name']}"
+        checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
+        validator = jsonschema.Draft202012Validator(SCHEMAS[function["name"]], format_checker=checker)
+        if error := next(validator.iter_errors(json.loads(function["arguments"])), None):
+            return f"does not validate: {error.json_path}: {error.message[:120]}"
+    return ""
+
+
+def run(model: ChatModel, n: int = 500, temperature: float = 1.5, seed: int = 0) -> Iterator[Outcome]:
+    """Make `n` requests that have to end in calls, and a few that cannot."""
+    for names, options, share in plan(n, seed):
+        tools = tools_of(names)
+        least = n_least(model, tools, options["tool_choice"])
+        enough = share >= 0
+        most = least + int(share * max(0, MOST_TOKENS - least)) if enough else max(1, least * 2 // 3)
+        asked = {**options, "max_tokens": most}
+        completion = model.create(MESSAGES, tools=tools, temperature=temperature, **asked)
+        fault = check(completion, names, options, enough)
+        n_tokens = completion["usage"]["completion_tokens"]
+        if not options["enable_thinking"] and n_tokens > most:
+            fault = fault or f"{n_tokens} tokens where {most} were allowed"
+        choice = completion["choices"][0]
+        n_calls = len(choice["message"].get("tool_calls") or ())
+        yield Outcome(names, asked, least, n_tokens, n_calls, choice["finish_reason"], fault, completion["raw_output"])
+
+
+def main() -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0] if __doc__ else "")
+    parser.add_argument("-m", "--model", required=True)
+    parser.add_argument("--calls", type=int, default=500)
+    parser.add_argument("--temperature", type=float, default=1.5)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("-t", "--threads", type=int)
+    given = parser.parse_args()
+    started = time.perf_counter()
+    with ChatModel.load(given.model, config=EngineConfig(n_ctx=2048, n_threads=given.threads)) as model:
+        outcomes = list(run(model, given.calls, given.temperature, given.seed))
+    seconds = time.perf_counter() - started
+    print(f"{'schema':14}{'requests':>9}{'calls':>7}{'cut':>5}{'faults':>8}{'least':>7}{'tokens':>8}")
+    for name in SCHEMAS:
+        rows = [o for o in outcomes if o.schemas[0] == name]
+        cut = sum(o.finish_reason == "length" for o in rows)
+        print(
+            f"{name:14}{len(rows):9}{sum(o.n_calls for o in rows):7}{cut:5}{sum(bool(o.fault) for o in rows):8}"
+            f"{min((o.n_least for o in rows), default=0):7}{sum(o.n_tokens for o in rows):8}"
+        )
+    for outcome in outcomes:
+        if outcome.fault:
+            print(f"{'+'.join(outcome.schemas)}: {outcome.fault}: {outcome.options} {outcome.raw!r}", file=sys.stderr)
+    faults = Counter(o.fault.split(":")[0] for o in outcomes if o.fault)
+    result = {
+        "benchmark": "required_calls", "model": given.model, "requests": len(outcomes), "schemas": len(SCHEMAS),
+        "calls": sum(o.n_calls for o in outcomes), "faults": sum(faults.values()), "by_fault": dict(faults),
+        "cut_on_purpose": sum(o.finish_reason == "length" for o in outcomes), "seconds": round(seconds, 1),
+    }  # fmt: skip
+    print(json.dumps(result))
+    return int(bool(faults))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
