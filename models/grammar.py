@@ -17,7 +17,7 @@ from laploop.engine.grammar import Grammar, json_rule
 
 from .dialect import Dialect, get_dialect
 from .request import Request, ToolChoice
-from .schema import arguments_schema, check_schema, why_not_enforced
+from .schema import arguments_schema, check_schema, normalise, why_not_enforced
 
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
@@ -83,7 +83,7 @@ def _answer(writer: _Writer, request: Request, guarded: bool) -> str:
     if form["type"] == "json_schema":
         schema = form["json_schema"].get("schema", _ANY_OBJECT)
         check_schema(schema, "response_format")
-    return writer.rule("answer", _enforceable(json.dumps(schema), "response_format"))
+    return writer.rule("answer", _enforceable(json.dumps(normalise(schema)), "response_format"))
 
 
 class _Writer:

@@ -23,6 +23,17 @@ MAX_SCHEMA_BYTES = 500_000
 _ENFORCED_FORMATS = frozenset({
     "date", "date-time", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri",
 })  # fmt: skip
+# llguidance's own rules for these take the year 0 and a 60th second anywhere, which validators refuse. Leap years:
+# divisible by 4, but of whole centuries only those divisible by 400.
+_LEAP = "(?:[0-9]{2}(?:0[48]|[2468][048]|[13579][26])|(?:0[48]|[2468][048]|[13579][26])00)"
+_YEAR = "(?:[0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)"
+_DATE = (
+    f"(?:{_YEAR}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+    f"|02-(?:0[1-9]|1[0-9]|2[0-8]))|{_LEAP}-02-29)"
+)
+_CLOCK = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+_TIME = f"{_CLOCK}:[0-5][0-9](?:\\.[0-9]+)?(?:[Zz]|[+-]{_CLOCK})"
+_PATTERN_OF_FORMAT = {"date": f"^{_DATE}$", "time": f"^{_TIME}$", "date-time": f"^{_DATE}[Tt]{_TIME}$"}
 # Keywords that llguidance ignores without a word.
 _IGNORED = frozenset(["discriminator", "contentEncoding", "contentMediaType", "contentSchema"])
 # Keywords that say nothing about which values are valid.
@@ -151,13 +162,15 @@ def check_schema(schema: Mapping[str, Any], where: str) -> None:
 
 def normalise(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The same schema in the words that llguidance takes: OpenAPI's `nullable` written out, no-ops and unknown formats
-    dropped, and no `x-guidance` of the caller's, which could switch enforcement off."""
+    dropped, dates and times as patterns, and no `x-guidance` of the caller's, which could switch enforcement off."""
     result: dict[str, Any] = {}
     for keyword, value in schema.items():
         if keyword in ("x-guidance", "nullable") or (keyword == "uniqueItems" and value is False):
             continue
         if keyword == "format" and _ignored(schema, "format"):
             continue
+        if keyword == "format" and value in _PATTERN_OF_FORMAT and "pattern" not in schema:
+            keyword, value = "pattern", _PATTERN_OF_FORMAT[value]
         if keyword in _SUBSCHEMA_MAPS and isinstance(value, Mapping):
             value = {k: _normalise_any(v) for k, v in value.items()}
         elif keyword in _SUBSCHEMA_LISTS and isinstance(value, list):

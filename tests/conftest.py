@@ -5,32 +5,42 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from laploop.engine import Engine, EngineConfig
-from laploop.models import ChatModel
-from laploop.models.template import builtin_template
+if TYPE_CHECKING:
+    from laploop.engine import Engine
+    from laploop.models import ChatModel
 
-sys.path.insert(0, str(Path(__file__).parent / "support"))
-from tiny_model import make_tiny_model
-
-SMALL = EngineConfig(n_ctx=2048, n_threads=1)
+SUPPORT = Path(__file__).parent / "support"
+if str(SUPPORT) not in sys.path:
+    sys.path.insert(0, str(SUPPORT))
 
 
 @pytest.fixture(scope="session")
 def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random-weight qwen3 GGUF, Q8_0: results on it are bit-equal whatever the batch."""
+    from laploop.models.template import builtin_template
+    from tiny_model import make_tiny_model
+
     return make_tiny_model(tmp_path_factory.mktemp("model") / "tiny.gguf", builtin_template())
 
 
 @pytest.fixture(scope="module")
 def tiny_engine(tiny_path: Path) -> Iterator[Engine]:
-    with Engine.load(tiny_path, SMALL) as engine:
+    """One sequence, one thread."""
+    from laploop.engine import Engine, EngineConfig
+
+    with Engine.load(tiny_path, EngineConfig(n_ctx=2048, n_threads=1)) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
 def tiny_chat(tiny_path: Path) -> Iterator[ChatModel]:
-    with ChatModel.load(tiny_path, config=SMALL) as model:
+    """A chat model over the tiny weights."""
+    from laploop.engine import EngineConfig
+    from laploop.models import ChatModel
+
+    with ChatModel.load(tiny_path, config=EngineConfig(n_ctx=2048, n_threads=1)) as model:
         yield model
