@@ -146,11 +146,11 @@ class _Guard:
     """Cuts content inside every special mark."""
 
     def __init__(self, marks: re.Pattern[str]) -> None:
-        self._marks = marks
+        # Only the first character is taken, so that a mark that begins inside another one is cut too.
+        self._beginning = re.compile(f"(?=(?:{marks.pattern}))(.)", marks.flags | re.DOTALL)
 
     def text(self, text: str) -> str:
-        text = text.replace(_CUT, "\ufffd")
-        return self._marks.sub(lambda m: m.group()[0] + _CUT + m.group()[1:], text)
+        return self._beginning.sub(rf"\1{_CUT}", text.replace(_CUT, "\ufffd"))
 
     def deep(self, value: Any) -> Any:
         if isinstance(value, str):
@@ -163,7 +163,10 @@ class _Guard:
 
 
 def _template_message(message: Mapping[str, Any], guard: _Guard, template_thinks: bool) -> dict[str, Any]:
-    role = "system" if message["role"] == "developer" else message["role"]
+    role = message.get("role")
+    if not isinstance(role, str):
+        raise RequestError(f"a message has the role {role!r}; a name such as 'user' is needed")
+    role = "system" if role == "developer" else role
     content = _content_text(message.get("content"))
     reasoning = message.get("reasoning_content")
     if role == "assistant" and not isinstance(reasoning, str) and template_thinks and "</think>" in content:
@@ -188,17 +191,23 @@ def _content_text(content: Any) -> str:
         return ""
     if isinstance(content, str):
         return content
+    if not isinstance(content, list | tuple):
+        raise RequestError(f"content is a {type(content).__name__}; expected text, or a list of text parts")
     parts = []
     for part in content:
         if not isinstance(part, Mapping) or part.get("type") not in ("text", "input_text", "output_text"):
             kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
             raise RequestError(f"content part of type {kind!r}: only text is supported")
-        parts.append(str(part["text"]))
+        if not isinstance(part.get("text"), str):
+            raise RequestError("a content part of type 'text' has no text")
+        parts.append(part["text"])
     return "".join(parts)
 
 
 def _template_call(call: Mapping[str, Any], guard: _Guard) -> dict[str, Any]:
-    function = call["function"]
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise RequestError('a tool call is not {"id": …, "type": "function", "function": {"name": …, "arguments": …}}')
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         text = guard.text(arguments.strip() or "{}")
@@ -210,6 +219,6 @@ def _template_call(call: Mapping[str, Any], guard: _Guard) -> dict[str, Any]:
         arguments = guard.deep(arguments or {})
     rendered = {
         "type": "function",
-        "function": {"name": guard.text(str(function["name"])), "arguments": arguments},
+        "function": {"name": guard.text(function["name"]), "arguments": arguments},
     }
-    return rendered if call.get("id") is None else {"id": str(call["id"]), **rendered}
+    return rendered if call.get("id") is None else {"id": guard.text(str(call["id"])), **rendered}
