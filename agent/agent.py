@@ -25,6 +25,9 @@ from .run import Run, Settings
 from .schemas import check_schemas
 from .session import Session
 
+#: Most tokens of one reply, thinking not counted: small models sometimes never end by themselves.
+DEFAULT_MAX_TOKENS = 2048
+
 Question = str | Sequence[dict[str, Any]]
 
 
@@ -44,7 +47,7 @@ class Agent:
             could follow.
         parallel_tool_calls: whether one reply may hold several calls (None: the model's default).
         sampling fields: passed to the model where they are set; None leaves the model's own default for this
-            kind of round. max_tokens and thinking_budget in tokens.
+            kind of round. max_tokens (2048 where None) and thinking_budget in tokens.
 
     Raises:
         ConfigError: a bad schema, an unknown tool in tool_choice, a number out of range.
@@ -86,7 +89,7 @@ class Agent:
             "top_p": top_p,
             "top_k": top_k,
             "min_p": min_p,
-            "max_tokens": max_tokens,
+            "max_tokens": DEFAULT_MAX_TOKENS if max_tokens is None else max_tokens,
             "enable_thinking": enable_thinking,
             "thinking_budget": thinking_budget,
             "seed": seed,

@@ -51,12 +51,12 @@ EN = Texts(
         "For current facts, files and calculations, first call the tool that fits; never make a value up. "
         "Things that do not depend on each other are called together, in one reply."
     ),
-    rule_needs=(
-        "If the user gives no {parameter} for {tool}, first call {source}, "
-        "then {tool} with the {parameter} from its result."
-    ),
+    rule_needs="The {parameter} of {tool} comes from the result of {source}: first {source}, then {tool}.",
     needs_joiner=" ",
-    rule_results=("After the results: answer briefly in the user's language and state the values from the results."),
+    rule_results=(
+        "Where you have the results, call no more tools: answer from them in the user's language and copy their "
+        "values: \"the … of A is …, that of B is …, so the …er one is …\"."
+    ),
     rule_direct="If no tool is needed, answer directly.",
     repeated_call=(
         "Not run: {name} was already called with these arguments, and its result is above. "
@@ -83,9 +83,11 @@ ZH = Texts(
     rule_tools=(
         "遇到实时信息、文件内容或计算，先调用合适的工具，绝不自己编数值；互不依赖的调用放在同一次回复里一起发出。"
     ),
-    rule_needs=("用户没有给出 {tool} 的 {parameter} 时，先调用 {source}，再用其结果中的 {parameter} 调用 {tool}。"),
+    rule_needs="{tool} 的 {parameter} 来自 {source} 的结果：先 {source}，再 {tool}。",
     needs_joiner="",
-    rule_results="拿到结果以后，用用户的语言简短回答，并写出结果中的具体数值。",
+    rule_results=(
+        "已经有结果的，不要再调用工具，直接用结果回答，数值照抄结果：“甲的…是…，乙的…是…，因此更…的是…”。"
+    ),
     rule_direct="不需要工具的问题，直接回答。",
     repeated_call=("未执行：已经用同样的参数调用过 {name}，结果就在上面。不要再调用它，请根据已有的结果回答用户。"),
     masked_call="未执行：这一次回复不能调用 {name}。{allowed}",
@@ -139,7 +141,8 @@ def system_prompt(tools: Sequence[Tool], language: Language) -> str | None:
     if not tools:
         return None
     words = texts_for(language)
-    rules = [words.rule_tools, needs_rule(tools, words), words.rule_results, words.rule_direct]
+    # The rule on results comes last: small models follow the last rule best (docs/log.md).
+    rules = [words.rule_tools, needs_rule(tools, words), words.rule_direct, words.rule_results]
     numbered = (f"{n}. {rule}" for n, rule in enumerate((r for r in rules if r), 1))
     return "\n".join([words.opening, *numbered])
 

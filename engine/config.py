@@ -82,6 +82,8 @@ class SamplingParams:
         presence_penalty, frequency_penalty: as OpenAI defines them; 0 for none.
         penalty_last_n: tokens that penalties look back on.
         logit_bias: token → amount added to its logit.
+        n_greedy: the first tokens that are the most probable ones whatever the temperature; for a first token that
+            is a decision, such as whether to call a tool.
         seed: None draws one.
 
     Raises:
@@ -97,6 +99,7 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     penalty_last_n: int = 64
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    n_greedy: int = 0
     seed: int | None = None
 
     def __post_init__(self) -> None:

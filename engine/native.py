@@ -13,6 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -257,42 +258,51 @@ class NativeSampler:
     """llama.cpp's sampler chain, in llama.cpp's order."""
 
     def __init__(self, params: SamplingParams, seed: int, n_vocab: int) -> None:
-        self.pointer = C.llama_sampler_chain_init(C.llama_sampler_chain_default_params())
-        self._free = weakref.finalize(self, C.llama_sampler_free, self.pointer)
-        if params.logit_bias:
-            self._add(C.llama_sampler_init_logit_bias(n_vocab, *_biases(params.logit_bias)))
-        penalised = params.repeat_penalty != 1 or params.presence_penalty or params.frequency_penalty
-        if penalised:
-            self._add(
-                C.llama_sampler_init_penalties(
-                    params.penalty_last_n,
-                    params.repeat_penalty,
-                    params.frequency_penalty,
-                    params.presence_penalty,
-                )
-            )
-        if params.temperature == 0:
-            self._add(C.llama_sampler_init_greedy())
-            return
-        if params.top_k:
-            self._add(C.llama_sampler_init_top_k(params.top_k))
-        if params.top_p < 1:
-            self._add(C.llama_sampler_init_top_p(params.top_p, 1))
-        if params.min_p:
-            self._add(C.llama_sampler_init_min_p(params.min_p, 1))
-        self._add(C.llama_sampler_init_temp(params.temperature))
-        self._add(C.llama_sampler_init_dist(seed))
-
-    def _add(self, sampler: Any) -> None:
-        C.llama_sampler_chain_add(self.pointer, sampler)
+        self._chain = _chain(params, seed, n_vocab)
+        self._free = weakref.finalize(self, C.llama_sampler_free, self._chain)
+        self._n_greedy = params.n_greedy if params.temperature > 0 else 0
+        if self._n_greedy:
+            self._greedy = _chain(replace(params, temperature=0.0), seed, n_vocab)
+            self._free_greedy = weakref.finalize(self, C.llama_sampler_free, self._greedy)
 
     def sample(self, context: NativeContext, i: int) -> int:
         """Choose a token from the (possibly masked) logits of the batch's i-th token, and remember it."""
-        return int(C.llama_sampler_sample(self.pointer, context.pointer, i))
+        if self._n_greedy:
+            self._n_greedy -= 1
+            token = int(C.llama_sampler_sample(self._greedy, context.pointer, i))
+            self.accept(token)
+            return token
+        return int(C.llama_sampler_sample(self._chain, context.pointer, i))
 
     def accept(self, token: int) -> None:
         """Remember a token that was not sampled (a forced one), for the penalties."""
-        C.llama_sampler_accept(self.pointer, token)
+        C.llama_sampler_accept(self._chain, token)
+
+
+def _chain(params: SamplingParams, seed: int, n_vocab: int) -> Any:
+    chain = C.llama_sampler_chain_init(C.llama_sampler_chain_default_params())
+    parts = []
+    if params.logit_bias:
+        parts.append(C.llama_sampler_init_logit_bias(n_vocab, *_biases(params.logit_bias)))
+    if params.repeat_penalty != 1 or params.presence_penalty or params.frequency_penalty:
+        parts.append(
+            C.llama_sampler_init_penalties(
+                params.penalty_last_n, params.repeat_penalty, params.frequency_penalty, params.presence_penalty
+            )
+        )
+    if params.temperature == 0:
+        parts.append(C.llama_sampler_init_greedy())
+    else:
+        if params.top_k:
+            parts.append(C.llama_sampler_init_top_k(params.top_k))
+        if params.top_p < 1:
+            parts.append(C.llama_sampler_init_top_p(params.top_p, 1))
+        if params.min_p:
+            parts.append(C.llama_sampler_init_min_p(params.min_p, 1))
+        parts += [C.llama_sampler_init_temp(params.temperature), C.llama_sampler_init_dist(seed)]
+    for part in parts:
+        C.llama_sampler_chain_add(chain, part)
+    return chain
 
 
 def _biases(logit_bias: Mapping[int, float]) -> tuple[int, Any]:

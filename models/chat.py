@@ -259,6 +259,8 @@ def _usable_template(engine: Engine) -> str:
 def _sampling(request: Request, thinking: bool) -> SamplingParams:
     """The request's settings over the defaults of this kind of round."""
     settings: dict[str, Any] = dict(_THINKING if thinking else _TOOLS if request.allowed_names else _PLAIN)
+    if request.tools and not request.must_call and not thinking:
+        settings["n_greedy"] = 1  # whether to call, and what to say where nothing is called, is not left to chance
     for name in (
         "temperature", "top_p", "top_k", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "seed",
     ):  # fmt: skip

@@ -159,7 +159,8 @@ def _read_html(html: str, url: str) -> PageText:
             f"{url[:200]} has no readable text" + (f" (title: {title[:200]})" if title else "")
             + "; it may need JavaScript, so try another link"
         )  # fmt: skip
-    return PageText(title, text, notes)
+    # Most pages repeat their title as a heading; once is enough for a model that reads every token.
+    return PageText(title, text.removeprefix(title).lstrip() or text, notes)
 
 
 def _main_text(html: str, url: str) -> tuple[str, tuple[str, ...]]:

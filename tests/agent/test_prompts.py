@@ -57,10 +57,10 @@ def test_the_english_prompt() -> None:
         "You are an assistant that can call tools.\n"
         "1. For current facts, files and calculations, first call the tool that fits; never make a value up. "
         "Things that do not depend on each other are called together, in one reply.\n"
-        "2. If the user gives no url for read_url, first call get_news, "
-        "then read_url with the url from its result.\n"
-        "3. After the results: answer briefly in the user's language and state the values from the results.\n"
-        "4. If no tool is needed, answer directly."
+        "2. The url of read_url comes from the result of get_news: first get_news, then read_url.\n"
+        "3. If no tool is needed, answer directly.\n"
+        "4. Where you have the results, call no more tools: answer from them in the user's language and copy their "
+        'values: "the … of A is …, that of B is …, so the …er one is …".'
     )
 
 
@@ -69,9 +69,9 @@ def test_the_chinese_prompt() -> None:
         "你是可以调用工具的助手。\n"
         "1. 遇到实时信息、文件内容或计算，先调用合适的工具，绝不自己编数值；"
         "互不依赖的调用放在同一次回复里一起发出。\n"
-        "2. 用户没有给出 read_url 的 url 时，先调用 get_news，再用其结果中的 url 调用 read_url。\n"
-        "3. 拿到结果以后，用用户的语言简短回答，并写出结果中的具体数值。\n"
-        "4. 不需要工具的问题，直接回答。"
+        "2. read_url 的 url 来自 get_news 的结果：先 get_news，再 read_url。\n"
+        "3. 不需要工具的问题，直接回答。\n"
+        "4. 已经有结果的，不要再调用工具，直接用结果回答，数值照抄结果：“甲的…是…，乙的…是…，因此更…的是…”。"
     )
 
 
