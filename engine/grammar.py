@@ -80,7 +80,7 @@ class Grammar:
         """Whether `text` is a complete match. Needs no model: it reads byte by byte.
 
         Raises:
-            GrammarError: the grammar does not compile.
+            GrammarError: the grammar does not compile, or asks for more than llguidance's limits allow.
         """
         matcher = compile_matcher(_byte_tokenizer(self.marks), self.source(set(self.marks)))
         parts = re.split("(" + "|".join(map(re.escape, self.marks)) + ")", text) if self.marks else [text]
@@ -89,11 +89,14 @@ class Grammar:
             # A mark's text may also be plain text (a fence); then it is read byte by byte.
             if matcher.try_consume_tokens(ids) == len(ids):
                 continue
-            if part not in self.marks:
-                return False
-            raw = list(part.encode("utf-8"))
-            if matcher.try_consume_tokens(raw) != len(raw):
-                return False
+            if part in self.marks:
+                raw = list(part.encode("utf-8"))
+                if matcher.try_consume_tokens(raw) == len(raw):
+                    continue
+            matcher.compute_bitmask()  # tells a mismatch from a matcher that gave up, which try_consume does not
+            if matcher.is_error():
+                raise GrammarError(f"the grammar's matcher gave up: {_first_line(matcher.get_error())}")
+            return False
         return bool(matcher.is_accepting())
 
 

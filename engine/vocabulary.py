@@ -17,7 +17,7 @@ from .native import NativeModel
 from .way_out import Alphabet
 
 # gguf's tokenizer.ggml.token_type (llama.h, enum llama_token_type).
-_NORMAL, _CONTROL, _USER_DEFINED, _UNUSED = 1, 3, 4, 5
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED = 1, 2, 3, 4, 5
 
 
 def _byte_of_char() -> dict[int, int]:
@@ -44,12 +44,15 @@ class Vocabulary:
         names: list[bytes] = metadata.get("tokenizer.ggml.tokens") or []
         self._by_file = metadata.get("tokenizer.ggml.model") == "gpt2" and len(names) == self.n_tokens
         self._names = names
-        marks = {t: self._mark_text(t) for t, kind in enumerate(self._types) if kind in (_CONTROL, _USER_DEFINED)}
-        #: text → token of every token that is a mark and not text: control tokens, and user-defined ones like <think>.
+        marks = {
+            t: self._mark_text(t) for t, kind in enumerate(self._types) if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
+        }
+        #: text → token of every token that is a mark and not text: control tokens, <unk>, and user-defined ones like
+        #: <think>.
         self.special: dict[str, int] = {
             text: t
             for t, text in marks.items()
-            if len(text) > 1 and (self._types[t] == _CONTROL or (text[0] == "<" and text[-1] == ">"))
+            if len(text) > 1 and (self._types[t] != _USER_DEFINED or (text[0] == "<" and text[-1] == ">"))
         }
         self.eog = frozenset(t for t in {*self.special.values(), self.eos} if t >= 0 and native.is_eog(t))
         self._lock = Lock()
@@ -66,10 +69,17 @@ class Vocabulary:
         # One translate over all names; the line feed is safe between them, since GPT-2's table maps it elsewhere.
         table: dict[int, int] = {**_byte_of_char(), 10: 0x100}
         texts = b"\n".join(self._names).decode("utf-8", "replace").translate(table).split("\u0100")
+        table_of = zip(range(self.n_tokens), texts, self._types, self._names, strict=True)
         return [
-            b"" if kind == _UNUSED else text.encode("latin-1") if kind == _NORMAL else name
-            for text, kind, name in zip(texts, self._types, self._names, strict=True)
+            b"" if kind == _UNUSED else self._text_bytes(t, text) if kind == _NORMAL else name
+            for t, text, kind, name in table_of
         ]
+
+    def _text_bytes(self, token: int, text: str) -> bytes:
+        try:
+            return text.encode("latin-1")
+        except UnicodeEncodeError:  # not written in GPT-2's letters
+            return self._native.token_bytes(token)
 
     def name_of(self, token: int) -> str:
         """The text of one token; empty for none (a negative number)."""

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
+
+# No time limits: a busy machine is no fault of the code.
+hypothesis.settings.register_profile("laploop", deadline=None)
+hypothesis.settings.load_profile("laploop")
 
 if TYPE_CHECKING:
     from laploop.engine import Engine

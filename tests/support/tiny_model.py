@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -62,15 +63,27 @@ def train_merges(n_merges: int) -> list[tuple[str, str]]:
     return merges
 
 
-def make_tiny_model(path: Path, template: str | None, *, seed: int = 0, n_merges: int = 300) -> Path:
-    """Write the model to `path`; `template` is its chat template, None for a file without one."""
+def make_tiny_model(
+    path: Path,
+    template: str | None,
+    *,
+    seed: int = 0,
+    n_merges: int = 300,
+    n_layers: int = N_LAYERS,
+    n_ctx: int = N_CTX,
+    odd_tokens: Sequence[str] = (),
+) -> Path:
+    """Write the model to `path`; `template` is its chat template, None for a file without one.
+
+    `odd_tokens` are text tokens that are not written in GPT-2's letters for bytes.
+    """
     merges = train_merges(n_merges)
-    tokens = _byte_chars() + [a + b for a, b in merges] + list(SPECIAL)
-    types = [1] * (256 + len(merges)) + list(SPECIAL.values())
+    tokens = _byte_chars() + [a + b for a, b in merges] + list(SPECIAL) + list(odd_tokens)
+    types = [1] * (256 + len(merges)) + list(SPECIAL.values()) + [1] * len(odd_tokens)
     writer = gguf.GGUFWriter(path, "qwen3")
     writer.add_name("tiny random qwen3")
-    writer.add_block_count(N_LAYERS)
-    writer.add_context_length(N_CTX)
+    writer.add_block_count(n_layers)
+    writer.add_context_length(n_ctx)
     writer.add_embedding_length(N_EMBD)
     writer.add_feed_forward_length(N_FF)
     writer.add_head_count(N_HEADS)
@@ -103,7 +116,7 @@ def make_tiny_model(path: Path, template: str | None, *, seed: int = 0, n_merges
     tensor("token_embd.weight", len(tokens), N_EMBD)
     tensor("output.weight", len(tokens), N_EMBD)
     ones("output_norm.weight", N_EMBD)
-    for i in range(N_LAYERS):
+    for i in range(n_layers):
         block = f"blk.{i}."
         ones(block + "attn_norm.weight", N_EMBD)
         ones(block + "ffn_norm.weight", N_EMBD)
