@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from laploop.engine import Engine
     from laploop.models import ChatModel
 
+# With flash attention, and for single tokens with a cache of f16, llama.cpp rounds by the size of the batch.
+EXACT: dict[str, Any] = {"flash_attn": "off", "type_k": "f32", "type_v": "f32"}
 SUPPORT = Path(__file__).parent / "support"
 if str(SUPPORT) not in sys.path:
     sys.path.insert(0, str(SUPPORT))
@@ -25,7 +27,7 @@ if str(SUPPORT) not in sys.path:
 
 @pytest.fixture(scope="session")
 def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny random-weight qwen3 GGUF, Q8_0: results on it are bit-equal whatever the batch."""
+    """A tiny random-weight qwen3 GGUF, Q8_0: under EXACT, results are bit-equal whatever the batch."""
     from laploop.models.template import builtin_template
     from tiny_model import make_tiny_model
 
@@ -34,18 +36,18 @@ def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tiny_engine(tiny_path: Path) -> Iterator[Engine]:
-    """One sequence, one thread."""
+    """One sequence, one thread, exact."""
     from laploop.engine import Engine, EngineConfig
 
-    with Engine.load(tiny_path, EngineConfig(n_ctx=2048, n_threads=1)) as engine:
+    with Engine.load(tiny_path, EngineConfig(n_ctx=2048, n_threads=1, **EXACT)) as engine:
         yield engine
 
 
 @pytest.fixture(scope="module")
 def tiny_chat(tiny_path: Path) -> Iterator[ChatModel]:
-    """A chat model over the tiny weights."""
+    """A chat model over such an engine."""
     from laploop.engine import EngineConfig
     from laploop.models import ChatModel
 
-    with ChatModel.load(tiny_path, config=EngineConfig(n_ctx=2048, n_threads=1)) as model:
+    with ChatModel.load(tiny_path, config=EngineConfig(n_ctx=2048, n_threads=1, **EXACT)) as model:
         yield model
