@@ -55,6 +55,10 @@ class EngineConfig:
         _require(self.n_ctx >= 0, f"n_ctx must be 0 (the model's own) or more, got {self.n_ctx}")
         for name in ("n_batch", "n_ubatch", "n_seq_max"):
             _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+        _require(
+            self.n_seq_max <= self.n_batch,
+            f"n_seq_max must be at most n_batch ({self.n_batch}), one token each a decode; got {self.n_seq_max}",
+        )
         for name in ("n_threads", "n_threads_batch"):
             value = getattr(self, name)
             _require(value is None or value >= 1, f"{name} must be at least 1, got {value}")
@@ -74,7 +78,7 @@ class SamplingParams:
     """How a token is chosen from the logits: llama.cpp's sampler chain, in its order.
 
     Args:
-        temperature: 0 is greedy: the most probable token, and everything else here has no effect.
+        temperature: 0 is greedy: the most probable token (biases and penalties still count, the rest has no effect).
         top_k: keep the k most probable; 0 keeps all.
         top_p: keep the smallest set with this total probability; 1 keeps all.
         min_p: drop what is less probable than this share of the best; 0 drops nothing.

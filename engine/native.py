@@ -287,7 +287,7 @@ def _chain(params: SamplingParams, seed: int, n_vocab: int) -> Any:
     if params.repeat_penalty != 1 or params.presence_penalty or params.frequency_penalty:
         parts.append(
             C.llama_sampler_init_penalties(
-                params.penalty_last_n, params.repeat_penalty, params.frequency_penalty, params.presence_penalty
+                n_vocab, params.penalty_last_n, params.repeat_penalty, params.frequency_penalty, params.presence_penalty
             )
         )
     if params.temperature == 0:
