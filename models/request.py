@@ -12,15 +12,11 @@ from typing import Any
 
 from typing_extensions import TypedDict
 
+from . import request_checks as checks
 from .errors import RequestError
 
 Message = dict[str, Any]
 ToolChoice = str | Mapping[str, Any]
-
-ROLES = ("system", "developer", "user", "assistant", "tool")
-_MESSAGE_KEYS = {"role", "content", "reasoning_content", "tool_calls", "tool_call_id", "name"}
-# Keys that OpenAI's own client writes back into an assistant message; harmless while they are empty.
-_EMPTY_ONLY = {"refusal", "audio", "annotations", "function_call"}
 
 
 class RequestOptions(TypedDict, total=False):
@@ -92,16 +88,14 @@ class Request:
         if unknown := [name for name in options if name not in known]:
             raise RequestError(f"unsupported request field {unknown[0]!r}; supported: {', '.join(known)}")
         given = {k: v for k, v in options.items() if v is not None}
+        checks.check_options(given)
         stop = given.pop("stop", ())
-        request = cls(
-            messages=tuple(_checked_message(m, i) for i, m in enumerate(messages)),
+        return cls(
+            messages=checks.checked_messages(messages),
             tools=tuple(given.pop("tools", ())),
             stop=(stop,) if isinstance(stop, str) else tuple(stop),
             **given,
         )
-        _check_pairs(request.messages)
-        request._check_values()
-        return request
 
     @property
     def tool_names(self) -> list[str]:
@@ -128,90 +122,3 @@ class Request:
         if isinstance(choice, str):
             return choice == "required"
         return bool(choice["type"] == "function" or choice["allowed_tools"].get("mode") == "required")
-
-    def _check_values(self) -> None:
-        if not self.messages:
-            raise RequestError("messages is empty: at least one message is needed")
-        names = []
-        for i, tool in enumerate(self.tools):
-            function = tool.get("function") if isinstance(tool, Mapping) else None
-            if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-                raise RequestError(f'tools[{i}] is not {{"type": "function", "function": {{"name": …}}}}')
-            names.append(function["name"])
-        if twice := {n for n in names if names.count(n) > 1}:
-            raise RequestError(f"two tools are called {sorted(twice)[0]!r}")
-        self._check_choice(names)
-        for name, low, high in (
-            ("temperature", 0, None),
-            ("top_p", 0, 1),
-            ("min_p", 0, 1),
-            ("top_k", 0, None),
-            ("max_tokens", 1, None),
-            ("thinking_budget", 0, None),
-        ):
-            value = getattr(self, name)
-            if value is not None and (value < low or (high is not None and value > high)):
-                raise RequestError(
-                    f"{name} must be {'≥ ' + str(low) if high is None else f'{low}…{high}'}, got {value}"
-                )
-        if any(not s for s in self.stop):
-            raise RequestError("an empty stop string would stop at once")
-        kind = (self.response_format or {"type": "text"}).get("type")
-        if kind not in ("text", "json_object", "json_schema"):
-            raise RequestError(f"response_format type {kind!r}; known: text, json_object, json_schema")
-
-    def _check_choice(self, names: list[str]) -> None:
-        choice = self.tool_choice
-        if isinstance(choice, str):
-            if choice not in ("auto", "none", "required"):
-                raise RequestError(
-                    f'tool_choice {choice!r}; known: "auto", "none", "required", one function, allowed_tools'
-                )
-            if choice == "required" and not names:
-                raise RequestError('tool_choice is "required" but no tools are offered')
-            return
-        try:
-            named = (
-                [choice["function"]["name"]]
-                if choice["type"] == "function"
-                else [t["function"]["name"] for t in choice["allowed_tools"]["tools"]]
-            )
-        except (KeyError, TypeError):
-            raise RequestError(
-                'tool_choice must be {"type": "function", "function": {"name": …}} or '
-                '{"type": "allowed_tools", "allowed_tools": {"mode": …, "tools": […]}}'
-            ) from None
-        if missing := [n for n in named if n not in names]:
-            raise RequestError(f"tool_choice names {missing[0]!r}; offered: {', '.join(names) or 'none'}")
-        if self.must_call and not named:
-            raise RequestError("tool_choice requires a call but allows no tool")
-
-
-def _checked_message(message: Mapping[str, Any], i: int) -> Message:
-    role = message.get("role")
-    if role not in ROLES:
-        raise RequestError(f"messages[{i}] has role {role!r}; known: {', '.join(ROLES)}")
-    for key, value in message.items():
-        if key not in _MESSAGE_KEYS and (key not in _EMPTY_ONLY or value):
-            raise RequestError(f"messages[{i}] has the field {key!r}, which is not supported")
-    if role == "tool" and not message.get("tool_call_id"):
-        raise RequestError(f"messages[{i}] is a tool result without tool_call_id")
-    return dict(message)
-
-
-def _check_pairs(messages: Sequence[Message]) -> None:
-    """Every call is followed at once by exactly one result, and no result comes without its call."""
-    open_ids: list[str] = []
-    for i, message in enumerate(messages):
-        if message["role"] == "tool":
-            call_id = message["tool_call_id"]
-            if call_id not in open_ids:
-                raise RequestError(f"messages[{i}] answers the call {call_id!r}, which no message before it makes")
-            open_ids.remove(call_id)
-            continue
-        if open_ids:
-            raise RequestError(f"the call {open_ids[0]!r} has no result: a tool message must follow it")
-        if message["role"] == "assistant":
-            open_ids = [str(c.get("id")) for c in message.get("tool_calls") or ()]
-    if open_ids:
-        raise RequestError(f"the call {open_ids[0]!r} has no result: a tool message must follow it")
