@@ -39,6 +39,8 @@ class Transcripts:
     def remember(self, prompt: Prompt, output: str, tokens: Sequence[int]) -> None:
         """Keep the tokens of a prompt and of the output that followed it."""
         with self._lock:
-            self._known[_CUT.join(prompt.pieces) + output] = list(tokens)
+            text = _CUT.join(prompt.pieces) + output
+            self._known.pop(text, None)  # seen again: it becomes the newest
+            self._known[text] = list(tokens)
             while len(self._known) > _MOST:
                 del self._known[next(iter(self._known))]
