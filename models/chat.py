@@ -34,8 +34,8 @@ from .transcript import Transcripts
 # Recommended by the Qwen3 model card, section "Best Practices"; the second also for Qwen2.5 (generation_config.json).
 _THINKING = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.0}
 _PLAIN = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.0}
-# The first tokens of a reply decide whether to call and what to speak of; they are greedy at any temperature. With none,
-# 15 of 25 demo runs went right, with one 19, with four 21 (docs/log.md).
+# The first tokens of a reply decide whether to call and what to speak of; they are greedy at any temperature. With
+# none 15 of 25 demo runs went right, with one 19, with four 21 (docs/log.md).
 _N_DECIDING = 4
 # Choosing a tool and copying values is no place for chance.
 _TOOLS = {"temperature": 0.0, "top_p": 0.8, "top_k": 20, "min_p": 0.0}

@@ -114,6 +114,10 @@ class FileRoot:
 
     def _missing(self, path: str, real: Path) -> FileAccessError:
         folder = real.parent
+        # Models put a folder in front that nobody named: the file of that name nearest to the root is what was meant.
+        for above in [p for p in real.parents if p == self.path or self.path in p.parents][1:]:
+            if (meant := above / real.name).is_file() and not meant.is_symlink():
+                return FileAccessError(f"there is no {path[:200]!r}; call again with {self.shown(meant)!r}")
         while not folder.is_dir() and folder != self.path:
             folder = folder.parent
         names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))[:1000]

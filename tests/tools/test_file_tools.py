@@ -275,3 +275,14 @@ def test_root_may_itself_be_a_link(place: Path) -> None:
     os.symlink(place, place.parent / "alias")
     assert call(place.parent / "alias", "read_file", path="README.md").value["total_lines"] == 6
     assert call(place.parent / "alias", "read_file", path="../secret.txt").is_error
+
+
+def test_a_folder_that_nobody_named_is_taken_back(tmp_path: Path) -> None:
+    """Seen with qwen2.5-coder-1.5b: asked for README.md it read docs/README.md, and gave up."""
+    (tmp_path / "docs" / "deep").mkdir(parents=True)
+    (tmp_path / "README.md").write_text("# Title\n", "utf-8")
+    (read_file,) = [t for t in builtin_tools(root=tmp_path) if t.name == "read_file"]
+    for path in ("docs/README.md", "docs/deep/README.md", "nowhere/README.md"):
+        result = read_file.invoke({"path": path})
+        assert result.is_error
+        assert "call again with 'README.md'" in result.content
