@@ -48,14 +48,13 @@ class Texts:
 EN = Texts(
     opening="You are an assistant that can call tools.",
     rule_tools=(
-        "For current facts, files and calculations, first call the tool that fits; never make a value up. "
-        "Things that do not depend on each other are called together, in one reply."
+        "Current facts, files and calculations: always call the tool that fits, never make a value up. "
+        "Independent calls go together in one reply."
     ),
     rule_needs="The {parameter} of {tool} comes from the result of {source}: first {source}, then {tool}.",
     needs_joiner=" ",
     rule_results=(
-        "Where you have the results, call no more tools: answer from them in the user's language and copy their "
-        "values: \"the … of A is …, that of B is …, so the …er one is …\"."
+        "Once you have the results, call no more tools: answer in the user's language and copy their values."
     ),
     rule_direct="If no tool is needed, answer directly.",
     repeated_call=(
@@ -85,9 +84,7 @@ ZH = Texts(
     ),
     rule_needs="{tool} 的 {parameter} 来自 {source} 的结果：先 {source}，再 {tool}。",
     needs_joiner="",
-    rule_results=(
-        "已经有结果的，不要再调用工具，直接用结果回答，数值照抄结果：“甲的…是…，乙的…是…，因此更…的是…”。"
-    ),
+    rule_results=("已经有结果的，不要再调用工具，直接用结果回答，数值照抄结果：“甲的…是…，乙的…是…，因此更…的是…”。"),
     rule_direct="不需要工具的问题，直接回答。",
     repeated_call=("未执行：已经用同样的参数调用过 {name}，结果就在上面。不要再调用它，请根据已有的结果回答用户。"),
     masked_call="未执行：这一次回复不能调用 {name}。{allowed}",

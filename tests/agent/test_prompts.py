@@ -55,12 +55,11 @@ def test_language_of(text: str, language: str) -> None:
 def test_the_english_prompt() -> None:
     assert system_prompt([get_news, read_url], "en") == (
         "You are an assistant that can call tools.\n"
-        "1. For current facts, files and calculations, first call the tool that fits; never make a value up. "
-        "Things that do not depend on each other are called together, in one reply.\n"
+        "1. Current facts, files and calculations: always call the tool that fits, never make a value up. "
+        "Independent calls go together in one reply.\n"
         "2. The url of read_url comes from the result of get_news: first get_news, then read_url.\n"
         "3. If no tool is needed, answer directly.\n"
-        "4. Where you have the results, call no more tools: answer from them in the user's language and copy their "
-        'values: "the … of A is …, that of B is …, so the …er one is …".'
+        "4. Once you have the results, call no more tools: answer in the user's language and copy their values."
     )
 
 
