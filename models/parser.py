@@ -11,16 +11,16 @@ the deltas, and stands in `invalid_tool_calls` instead.
 from __future__ import annotations
 
 import codecs
-import json
 import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .call_text import Call, calls_in
 from .dialect import Dialect, Wrapper, get_dialect
 from .errors import RequestError
-from .json_text import JsonScanner, Member, members
+from .json_text import JsonScanner
 
 Delta = dict[str, Any]
 
@@ -311,7 +311,7 @@ class OutputParser:
 
     def _names_known_tool(self, text: str) -> bool:
         try:
-            return all(c.name in self._known for c in _calls_in(text))
+            return all(c.name in self._known for c in calls_in(text))
         except ValueError:
             return False
 
@@ -374,7 +374,7 @@ class OutputParser:
         if self._scanner.done:
             body = "".join(self._body)
             try:
-                for call in _calls_in(body):
+                for call in calls_in(body):
                     self._call_delta(call)
             except ValueError as error:
                 self._report(body, str(error))
@@ -484,7 +484,7 @@ class OutputParser:
             self._content.append(text)
             self._deltas.append({"content": text})
 
-    def _call_delta(self, call: _Call) -> None:
+    def _call_delta(self, call: Call) -> None:
         if not self._calls and self._content:
             # The template puts one line feed between text and the first call; the rest belongs to the text.
             self._content_delta("".join(self._space).removesuffix("\n"))
@@ -515,46 +515,6 @@ class OutputParser:
                 "raw": "".join(self._raw),
             }
         )
-
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    name: str
-    arguments: str
-
-
-def _calls_in(text: str) -> list[_Call]:
-    """The calls written in one finished JSON value: an object, or a list of them.
-
-    Raises:
-        ValueError: malformed, or not the shape of a call.
-    """
-    text = text.strip()
-    if not text.startswith("["):
-        return [_call_of(members(text))]
-    wrapped = members('{"calls": ' + text + "}")[0].value
-    if not wrapped or not all(isinstance(item, dict) for item in wrapped):
-        raise ValueError("expected a list of call objects")
-    return [_call_of([Member(k, v, json.dumps(v, ensure_ascii=False)) for k, v in item.items()]) for item in wrapped]
-
-
-def _call_of(found: list[Member]) -> _Call:
-    by_key = {m.key: m for m in found}
-    name = by_key["name"].value if "name" in by_key else None
-    if not isinstance(name, str) or not name:
-        raise ValueError('the call has no "name"')
-    given = by_key.get("arguments") or by_key.get("parameters")
-    if given is None or given.value in (None, ""):
-        return _Call(name, "{}")
-    if isinstance(given.value, dict):
-        return _Call(name, given.text)
-    if isinstance(given.value, str):  # JSON inside a JSON string: one layer too many
-        try:
-            members(given.value)
-        except ValueError:
-            raise ValueError(f'"arguments" must be an object, got the text {given.text[:80]}') from None
-        return _Call(name, given.value)
-    raise ValueError(f'"arguments" must be an object, got {given.text[:80]}')
 
 
 def _partial(text: str, marks: tuple[str, ...]) -> int:
