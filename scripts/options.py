@@ -83,6 +83,12 @@ _SAMPLING = [
     flag("--top-p", type=Number(min=0, max=1, min_open=True), help="Keep this share of probability."),
     flag("--min-p", type=Number(min=0, max=1), help="Drop tokens below this share of the likeliest."),
     flag("--reasoning", type=click.Choice(["on", "off", "auto"]), default="auto", help="Thinking. [auto]"),
+    flag(
+        "--reasoning-budget",
+        type=Whole(min=-1),
+        default=2048,
+        help="Most tokens of one thought; -1: no limit. [2048]",
+    ),
 ]
 _TOOLS = [
     flag("--max-rounds", type=Whole(min=1), default=5, help="Most tool rounds per question. [5]"),
@@ -117,6 +123,7 @@ class Options:
     top_p: float | None = None
     min_p: float | None = None
     reasoning: str = "auto"
+    reasoning_budget: int = 2048
     max_rounds: int = 5
     root: Path | None = None
     no_tools: bool = False
@@ -153,6 +160,7 @@ class Options:
             "top_p": self.top_p,
             "min_p": self.min_p,
             "enable_thinking": {"on": True, "off": False, "auto": None}[self.reasoning],
+            "thinking_budget": None if self.reasoning_budget < 0 else self.reasoning_budget,
         }
 
 

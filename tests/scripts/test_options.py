@@ -53,6 +53,8 @@ EVERY_FLAG = [
     "0.1",
     "--reasoning",
     "off",
+    "--reasoning-budget",
+    "300",
     "--max-rounds",
     "2",
     "--no-tools",
@@ -96,7 +98,9 @@ def test_every_flag_reaches_the_engine_or_the_agent() -> None:
         "top_p": 0.9,
         "min_p": 0.1,
         "enable_thinking": False,
+        "thinking_budget": 300,
     }
+    assert collected("--reasoning-budget", "-1").agent_settings()["thinking_budget"] is None
     assert (given.offline, given.no_tools) == (True, True)
     EngineConfig(**given.engine_settings())
 
@@ -118,7 +122,7 @@ def test_nothing_set_leaves_every_default_alone() -> None:
     given = collected()
     assert given.spec == options.DEFAULT_MODEL == "qwen3-1.7b"
     assert given.engine_settings() == {}
-    assert {k for k, v in given.agent_settings().items() if v is not None} == {"max_rounds"}
+    assert {k for k, v in given.agent_settings().items() if v is not None} == {"max_rounds", "thinking_budget"}
 
 
 def test_the_names_are_the_engines_and_the_agents() -> None:
