@@ -13,7 +13,11 @@ from numpy.typing import NDArray
 from .errors import GrammarError
 from .grammar import Grammar, compile_matcher
 from .vocabulary import Vocabulary
-from .way_out import Known, find_way_out
+from .way_out import Known, find_way_out, forced_tokens
+
+# Searches for the way out that may fail one after another before some are left out, and how many at most.
+_MOST_IN_VAIN = 4
+_MOST_SKIPPED = 64
 
 
 class Matcher:
@@ -31,6 +35,7 @@ class Matcher:
         self._vocabulary = vocabulary
         self._matcher = compile_matcher(vocabulary.guide(), grammar.source(vocabulary.special))
         self._known_ends: Known = {}
+        self._n_in_vain = self._n_to_skip = 0  # searches for the way out
         n_words = (vocabulary.n_tokens + 31) // 32
         self._bits = np.zeros(n_words, dtype=np.int32)  # (n_words,) one bit a token
 
@@ -47,6 +52,10 @@ class Matcher:
         self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
         self._check()
         bits = np.unpackbits(self._bits.view(np.uint8), bitorder="little", count=self._vocabulary.n_tokens)
+        if bits.sum() == 1 and not self._matcher.validate_tokens([int(bits.argmax())]):
+            # llguidance allows the one token that forced text begins with, which may be a mark: see forced_tokens.
+            bits[:] = 0
+            bits[self.forced()[:1]] = 1
         return bits.view(np.bool_)
 
     def consume(self, tokens: Sequence[int]) -> None:
@@ -60,7 +69,7 @@ class Matcher:
 
     def forced(self) -> list[int]:
         """The tokens that must come next, if any: those of tokenizing the forced text as a whole."""
-        return list(self._matcher.compute_ff_tokens())
+        return forced_tokens(self._matcher, self._vocabulary.alphabet)
 
     @property
     def may_end(self) -> bool:
@@ -78,8 +87,19 @@ class Matcher:
         self._check()
 
     def way_out(self, *, thorough: bool = False) -> list[int] | None:
-        """Tokens that lead from here to a place where the generation may end, see `find_way_out`."""
-        return find_way_out(self._matcher, self._vocabulary.alphabet, self._known_ends, thorough=thorough)
+        """Tokens that lead from here to a place where the generation may end, see `find_way_out`.
+
+        Where searches found nothing (an array of a billion items), the next are left out, more each time: one costs up
+        to half a second, and would come with every token.
+        """
+        if self._n_to_skip > 0:
+            self._n_to_skip -= 1
+            return None
+        way = find_way_out(self._matcher, self._vocabulary.alphabet, self._known_ends, thorough=thorough)
+        self._n_in_vain = 0 if way is not None else self._n_in_vain + 1
+        if self._n_in_vain > _MOST_IN_VAIN:
+            self._n_to_skip = min(2 ** (self._n_in_vain - _MOST_IN_VAIN), _MOST_SKIPPED)
+        return way
 
     def _check(self) -> None:
         if self._matcher.is_error():

@@ -169,12 +169,24 @@ def _shortest(start: _Place, alphabet: Alphabet, known: Known, n_forks: int = 3)
     return min(ways, key=len, default=None)
 
 
+def forced_tokens(matcher: Any, alphabet: Alphabet) -> list[int]:
+    """The tokens that must come next, at least one where a text is forced that is tokens by itself.
+
+    llama.cpp's tokenizer makes a user-defined mark, such as <tool_call>, of its text wherever that stands. Where a
+    grammar forces the text inside a string, it does not take the mark: the text's first byte comes alone then.
+    """
+    tokens = list(matcher.compute_ff_tokens())
+    if not tokens or (n_good := matcher.validate_tokens(tokens)) == len(tokens):
+        return tokens
+    return tokens[:n_good] or [alphabet.of_byte[b] for b in matcher.compute_ff_bytes()[:1]]
+
+
 def _follow(place: _Place, alphabet: Alphabet) -> bool:
     """Take what is forced; False if the matcher fails."""
     matcher, path = place
     while not matcher.is_accepting() and len(path) <= _MOST_TOKENS:
         # No tokens are forced where a longer one could begin with the forced text; then its bytes are.
-        forced = list(matcher.compute_ff_tokens()) or [alphabet.of_byte[b] for b in matcher.compute_ff_bytes()]
+        forced = forced_tokens(matcher, alphabet) or [alphabet.of_byte[b] for b in matcher.compute_ff_bytes()]
         if not forced:
             break
         if not matcher.consume_tokens(forced):

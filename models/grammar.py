@@ -65,7 +65,9 @@ def reply_grammar(request: Request, dialect: Dialect, thinking: str) -> Grammar:
     if allowed:
         calls = writer.calls(allowed, request.parallel_tool_calls)
         # The empty reply stays possible: it says that there is nothing to call, and ChatModel asks again for words.
-        body = calls if request.must_call else f"({answer}? | {writer.text_before_calls()} {calls})"
+        # A reply that has to be JSON has no place for words: calls, or the JSON.
+        before = writer.text_before_calls() if answer == "TEXT" else ""
+        body = calls if request.must_call else f"({answer}? | {before} {calls})"
     if dialect.think and thinking != "none":
         opened, closed = (writer.mark(m) for m in dialect.think)
         block = f"think: THOUGHT? {closed} NEWLINES?\nTHOUGHT: /(.|\\n)+/\nNEWLINES: /\\n+/\n"

@@ -130,6 +130,21 @@ def test_forced_tokens_are_the_only_allowed_text(tiny_engine: Engine) -> None:
     assert place.must_end
 
 
+@pytest.mark.parametrize("text", ["</tool_call>", "a<think>b", "<|im_end|><tool_call>", "<tool_call><tool_call>"])
+@pytest.mark.parametrize("jump", [True, False])
+def test_text_of_a_mark_can_be_forced_inside_a_string(tiny_engine: Engine, text: str, jump: bool) -> None:
+    """Regression: llama.cpp's tokenizer made the mark of it, which llguidance forced and then refused: the matcher gave
+    up in the middle of the call."""
+    vocabulary, place, tokens = tiny_engine.vocabulary, matcher(tiny_engine, obj(a={"const": text})), list[int]()
+    assert vocabulary.bytes_of(place.way_out() or []).decode() == json.dumps({"a": text})
+    while not place.must_end:
+        new = (place.forced() if jump else []) or allowed(place, vocabulary.n_tokens).tolist()[:1]
+        place.consume(new)
+        tokens += new
+    assert vocabulary.bytes_of(tokens).decode() == json.dumps({"a": text})
+    assert not set(vocabulary.special.values()) & set(tokens)
+
+
 def test_rollback_takes_tokens_back(tiny_engine: Engine) -> None:
     vocabulary, place = tiny_engine.vocabulary, matcher(tiny_engine, obj(a={"type": "integer"}))
     place.consume(tiny_engine.tokenize('{"a": '))
@@ -142,3 +157,24 @@ def test_rollback_takes_tokens_back(tiny_engine: Engine) -> None:
 def test_a_token_that_is_not_allowed_is_an_error(tiny_engine: Engine) -> None:
     with pytest.raises(GrammarError, match="gave up"):
         matcher(tiny_engine, obj(a={"type": "integer"})).consume(tiny_engine.tokenize("[1]"))
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        {"type": "array", "items": {"type": "integer"}, "minItems": 10**9},
+        {"type": "string", "minLength": 10**9},
+        {"type": "object", "minProperties": 10**9},
+    ],
+    ids=lambda schema: schema["type"],
+)
+def test_a_way_out_that_is_too_far_is_not_searched_at_every_token(tiny_engine: Engine, endless: dict[str, Any]) -> None:
+    """Regression: half a second a token near the end of the budget; a reply took minutes. Counted, not timed: a
+    matcher that searches allows what a copy without searches allows, and most answers come at once."""
+    place = matcher(tiny_engine, obj(a=endless))
+    n_searches = 0
+    for _ in range(300):
+        n_before = place._n_to_skip
+        assert place.way_out() is None
+        n_searches += n_before == 0
+    assert n_searches < 20

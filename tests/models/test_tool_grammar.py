@@ -209,3 +209,15 @@ def test_response_format(kind: str) -> None:
     assert grammar.accepts('{"a": null}') and grammar.accepts(THOUGHT + '{"a": 1}')
     assert not grammar.accepts("hello") and not grammar.accepts("[1]") and not grammar.accepts('{ "a":  1}')
     assert grammar.accepts('{"b": 1}') == (kind == "json_object")
+
+
+@pytest.mark.parametrize("dialect", ["qwen3", "qwen2.5", "qwen2.5-coder"])
+def test_a_response_format_beside_tools_leaves_the_choice_between_a_call_and_json(dialect: str) -> None:
+    """Regression: the grammar named a rule for text that it did not have, so that every such request failed."""
+    options: dict[str, Any] = {"tools": [tool("f")], "response_format": {"type": "json_object"}}
+    family = get_dialect(dialect)
+    grammar = reply_grammar(Request.of([{"role": "user", "content": "x"}], options), family, "none")
+    wrapper = family.wrappers[0]
+    call = f'{wrapper.open}\n{{"name": "f", "arguments": {{}}}}\n{wrapper.close}'
+    assert grammar.accepts(call) and grammar.accepts('{"b": 1}')
+    assert not grammar.accepts("hello") and not grammar.accepts("hello " + call)
