@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from laploop.agent import (
+from laploop.agent.agent import DEFAULT_MAX_TOKENS
     Agent,
     CallFinished,
     ConfigError,
@@ -216,13 +217,14 @@ def test_on_limit_raise_carries_the_run_so_far(calls: Calls) -> None:
 
 
 def test_only_what_was_set_is_sent(calls: Calls) -> None:
+    """But for the end that every reply has: without one, a small model wrote lists for minutes."""
     model = ScriptedModel(["a", "b"])
     Agent(model, [get_weather]).run("?")
     Agent(model, [get_weather], temperature=0, max_tokens=64, parallel_tool_calls=False, seed=3).run("?")
     first, second = model.requests
     assert (first.temperature, first.max_tokens, first.parallel_tool_calls, first.seed) == (
         None,
-        None,
+        DEFAULT_MAX_TOKENS,
         True,
         None,
     )

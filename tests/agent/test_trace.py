@@ -48,7 +48,7 @@ def test_a_run_is_recorded_from_the_question_to_the_answer(calls: Callable[..., 
     assert start["question"] == "2+3?"
     assert start["system_prompt"] == result.messages[0]["content"]
     assert start["tools"] == [add.to_openai()]
-    assert start["request"] == {"seed": 7}
+    assert start["request"] == {"seed": 7, "max_tokens": 2048}
     reply = result.trace.of_type("round_finished")[0]
     assert reply["raw_output"] == raw
     assert reply["message"] == result.messages[2]
