@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from laploop.agent import (
-from laploop.agent.agent import DEFAULT_MAX_TOKENS
     Agent,
     CallFinished,
     ConfigError,
@@ -21,6 +20,7 @@ from laploop.agent.agent import DEFAULT_MAX_TOKENS
     TextDelta,
     check_history,
 )
+from laploop.agent.agent import DEFAULT_MAX_TOKENS
 from laploop.agent.reply import with_unique_ids
 from laploop.models import ModelError, ScriptedModel
 from laploop.tools import Tool, tool
