@@ -17,26 +17,9 @@ from typing import Any
 
 from .docstring import read_docstring
 from .errors import SchemaError
+from .schema_faults import BY_NAME, LIST, ONE, faults
 from .signature import Parameter, describe, read_parameters
 
-# Keywords whose value is a schema, a list of schemas, or schemas by name (JSON Schema 2020-12, core and
-# applicators).
-_ONE = frozenset(
-    [
-        "items",
-        "additionalProperties",
-        "not",
-        "if",
-        "then",
-        "else",
-        "contains",
-        "propertyNames",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-    ]
-)
-_LIST = ("anyOf", "oneOf", "allOf", "prefixItems")
-_BY_NAME = ("properties", "$defs", "patternProperties", "dependentSchemas")
 # Formats of JSON Schema 2020-12. Others (pydantic's "path", "binary", …) say nothing that could be checked.
 _FORMATS = frozenset(
     [
@@ -115,28 +98,35 @@ def read_function(function: Callable[..., Any]) -> FunctionSchema:
 
 def check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
     """Check that `parameters` is a valid schema of an object, by JSON Schema 2020-12, with references inside
-    itself.
+    itself that come to an end.
 
     Raises:
         SchemaError: names the tool, the place (a JSON pointer) and the fault.
     """
-    from jsonschema import Draft202012Validator
+    from jsonschema import Draft202012Validator, FormatChecker
     from jsonschema.exceptions import SchemaError as InvalidSchema
 
     if not isinstance(parameters, Mapping) or parameters.get("type") != "object":
         raise SchemaError(f'{name}: parameters must be a JSON Schema of type "object", such as {{"type": "object", …}}')
     try:
-        Draft202012Validator.check_schema(parameters)
-        json.dumps(parameters, allow_nan=False)
+        formats = FormatChecker(
+            Draft202012Validator.FORMAT_CHECKER.checkers.keys() - {"regex"}
+        )  # Python's; ours: faults
+        Draft202012Validator.check_schema(parameters, format_checker=formats)
+        json.dumps(parameters, allow_nan=False, ensure_ascii=False).encode("utf-8")
+        fault = next(faults(parameters), "")
+    except RecursionError as error:
+        raise SchemaError(f"{name}: parameters are nested too deeply") from error
+    except UnicodeEncodeError as error:
+        raise SchemaError(f"{name}: parameters hold half a surrogate pair, which is no text: {error}") from error
     except InvalidSchema as error:
         pointer = "/" + "/".join(str(step) for step in error.absolute_path)
         keyword = error.absolute_path[-1] if error.absolute_path else error.validator
         raise SchemaError(f"{name}: parameters{pointer}: '{keyword}' is not valid: {error.message}") from error
     except (TypeError, ValueError) as error:
         raise SchemaError(f"{name}: parameters are not plain JSON: {error}") from error
-    for reference in _references(parameters):
-        if not reference.startswith("#"):
-            raise SchemaError(f"{name}: $ref {reference!r} points outside the schema; copy its target into $defs")
+    if fault:
+        raise SchemaError(f"{name}: parameters{fault}")
 
 
 def _schemas(name: str, parameters: tuple[Parameter, ...]) -> tuple[dict[str, dict[str, Any]], dict[str, Any]]:
@@ -189,28 +179,14 @@ def _clean(schema: Any) -> Any:
     for key, value in schema.items():
         if key == "title" or (key == "format" and value not in _FORMATS):
             continue
-        if key in _ONE:
+        if key in ONE:
             value = _clean(value)
-        elif key in _LIST:
+        elif key in LIST:
             value = [_clean(item) for item in value]
-        elif key in _BY_NAME:
+        elif key in BY_NAME:
             value = {name: _clean(item) for name, item in value.items()}
         cleaned[key] = value
     return cleaned
-
-
-def _references(schema: Any) -> list[str]:
-    if not isinstance(schema, Mapping):
-        return []
-    found = [schema["$ref"]] if isinstance(schema.get("$ref"), str) else []
-    for key, value in schema.items():
-        if key in _ONE:
-            found += _references(value)
-        elif key in _LIST:
-            found += [reference for item in value for reference in _references(item)]
-        elif key in _BY_NAME:
-            found += [reference for item in value.values() for reference in _references(item)]
-    return found
 
 
 def _is_path_or_url(hint: Any) -> bool:

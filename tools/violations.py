@@ -6,15 +6,20 @@ not exist, the allowed ones.
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from .validator import PATTERN_S, validator_of
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
 _MAX_PROBLEMS = 5
 _SHOWN_CHARS = 60
+_SHOWN_LIMIT_CHARS = 200  # of a pattern or another limit, which a model needs whole to meet it
+_MAX_LISTED = 20
 _LIMITS = ("minimum", "maximum", "pattern", "format", "required")
 
 
@@ -29,12 +34,14 @@ def violations(value: Any, schema: Mapping[str, Any]) -> list[str]:
 
     try:
         errors = sorted(
-            _validator(schema).iter_errors(value), key=lambda error: (len(error.absolute_path), _rank(error))
+            validator_of(schema).iter_errors(value), key=lambda error: (len(error.absolute_path), _rank(error))
         )
     except Unresolvable as error:
         return [f"the tool's schema has a reference that leads nowhere: {error}"]
     except RecursionError:
         return ["the arguments are nested too deeply"]
+    except OverflowError:
+        return ["a number is too large to be checked"]
     sentences = list(dict.fromkeys(sentence for error in errors for sentence in _sentences(error)))
     more = len(sentences) - _MAX_PROBLEMS
     return sentences if more <= 0 else [*sentences[:_MAX_PROBLEMS], f"and {more} more"]
@@ -45,16 +52,11 @@ def fits(value: Any, schema: Any, root: Mapping[str, Any]) -> bool:
     from referencing.exceptions import Unresolvable
 
     try:
+        whole = validator_of(root)
         # evolve keeps the root's resolver, so that the part's references still lead into the whole
-        return bool(_validator(root).evolve(schema=schema).is_valid(value))
-    except (Unresolvable, RecursionError):
+        return bool((whole if schema is root else whole.evolve(schema=schema)).is_valid(value))
+    except (Unresolvable, RecursionError, OverflowError):
         return False
-
-
-def _validator(schema: Any) -> Any:
-    from jsonschema import Draft202012Validator
-
-    return Draft202012Validator(schema, format_checker=Draft202012Validator.FORMAT_CHECKER)
 
 
 def _rank(error: ValidationError) -> int:
@@ -69,7 +71,7 @@ def _sentences(error: ValidationError) -> Iterable[str]:
     schema: Any = error.schema
     wanted: Any = error.validator_value
     if error.validator == "additionalProperties" and wanted is False:
-        allowed = ", ".join(schema.get("properties", {})) or "none"
+        allowed = _listed(schema.get("properties", {})) or "none"
         known = schema.get("properties", {})
         return [f"{prefix}unknown {noun} {name!r}; allowed: {allowed}" for name in value if name not in known]
     if error.validator == "required":
@@ -98,20 +100,25 @@ def _expected(error: ValidationError) -> str:
         "format": "a string in the format {}",
     }
     keyword = str(error.validator)
+    if isinstance(error.cause, TimeoutError):
+        shown = _cut(json.dumps(wanted, ensure_ascii=False), _SHOWN_LIMIT_CHARS)
+        return f"a text that can be compared with the pattern {shown} within {PATTERN_S} s"
     if keyword == "None":  # the schema `false`
         return "nothing here (leave it out)"
     if keyword == "type":
         return " or ".join([wanted] if isinstance(wanted, str) else wanted)
     if keyword == "enum":
-        return "one of " + ", ".join(json.dumps(item, ensure_ascii=False) for item in wanted)
+        return _choices(wanted, error.instance)
     if keyword == "const":
         return json.dumps(wanted, ensure_ascii=False)
     if keyword == "uniqueItems":
         return "an array without repeated items"
     if keyword in ("anyOf", "oneOf"):
-        return " or ".join(dict.fromkeys(_kind(branch, error) for branch in wanted))
+        kinds = list(dict.fromkeys(_kind(branch, error) for branch in wanted))
+        more = [f"one of {len(kinds) - _MAX_LISTED} others"] if len(kinds) > _MAX_LISTED else []
+        return " or ".join(kinds[:_MAX_LISTED] + more)
     if keyword in simple:
-        return simple[keyword].format(wanted)
+        return simple[keyword].format(_cut(str(wanted), _SHOWN_LIMIT_CHARS))
     return f"a value that meets {keyword} {_cut(json.dumps(wanted, ensure_ascii=False))}"
 
 
@@ -119,7 +126,7 @@ def _kind(branch: Any, error: ValidationError) -> str:
     """Name one branch of a union: the reason it failed where there is a plain one, else its type."""
     if isinstance(branch, Mapping):
         if "enum" in branch:
-            return "one of " + ", ".join(json.dumps(item, ensure_ascii=False) for item in branch["enum"])
+            return _choices(branch["enum"], error.instance)
         if "const" in branch:
             return json.dumps(branch["const"], ensure_ascii=False)
         if "type" in branch:
@@ -148,5 +155,23 @@ def _received(value: Any) -> str:
     return kind if value is None else f"{kind} {_cut(json.dumps(value, ensure_ascii=False))}"
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
+def _choices(values: Sequence[Any], received: Any) -> str:
+    """Name the values of an enum: all, or of many those that are nearest to what was received."""
+    if not values:
+        return "nothing (the schema allows no value here)"
+    texts = [json.dumps(value, ensure_ascii=False) for value in values]
+    if len(texts) > _MAX_LISTED and isinstance(received, str):
+        wanted = json.dumps(received[:_SHOWN_LIMIT_CHARS], ensure_ascii=False)
+        texts = list(dict.fromkeys([*difflib.get_close_matches(wanted, texts, n=5), *texts]))
+    return f"one of {_listed(texts)}"
+
+
+def _listed(texts: Iterable[str]) -> str:
+    """The first of some texts, and how many more there are."""
+    texts = list(texts)
+    more = f" and {len(texts) - _MAX_LISTED} others" if len(texts) > _MAX_LISTED else ""
+    return ", ".join(_cut(text, _SHOWN_LIMIT_CHARS) for text in texts[:_MAX_LISTED]) + more
+
+
+def _cut(text: str, n_most: int = _SHOWN_CHARS) -> str:
+    return text if len(text) <= n_most else text[: n_most - 1] + "…"
