@@ -40,7 +40,8 @@ def _validator_class() -> Any:
     from jsonschema import Draft202012Validator
     from jsonschema.validators import extend
 
-    return extend(
+    make: Any = extend  # it has no types
+    return make(
         Draft202012Validator,
         {
             "pattern": _pattern,
