@@ -72,13 +72,16 @@ class EngineConfig:
             f"type_v {self.type_v} needs flash attention, which is off",
         )
 
+_COLDEST = 1e-6
+_ANY_SEED = 2**32 - 1  # llama.h: LLAMA_DEFAULT_SEED
+
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How a token is chosen from the logits: llama.cpp's sampler chain, in its order.
 
     Args:
-        temperature: 0 is greedy: the most probable token (biases and penalties still count, the rest has no effect).
+        temperature: 0 is greedy (so is anything below a millionth, by which logits cannot be divided): the most probable token (biases and penalties still count, the rest has no effect).
         top_k: keep the k most probable; 0 keeps all.
         top_p: keep the smallest set with this total probability; 1 keeps all.
         min_p: drop what is less probable than this share of the best; 0 drops nothing.
@@ -88,7 +91,7 @@ class SamplingParams:
         logit_bias: token → amount added to its logit.
         n_greedy: the first tokens that are the most probable ones whatever the temperature; for a first token that
             is a decision, such as whether to call a tool.
-        seed: None draws one.
+        seed: None draws one; whole numbers that differ by 2**32 - 1 are the same (that one is llama.cpp's "draw one").
 
     Raises:
         EngineError: a value out of range.
@@ -112,6 +115,10 @@ class SamplingParams:
         _require(0 < self.top_p <= 1, f"top_p must be above 0 and at most 1, got {self.top_p}")
         _require(0 <= self.min_p <= 1, f"min_p must be 0…1, got {self.min_p}")
         _require(self.repeat_penalty > 0, f"repeat_penalty must be above 0, got {self.repeat_penalty}")
+        if self.temperature < _COLDEST:
+            object.__setattr__(self, "temperature", 0.0)
+        if self.seed is not None:
+            object.__setattr__(self, "seed", self.seed % _ANY_SEED)
 
 
 GREEDY = SamplingParams(temperature=0.0)

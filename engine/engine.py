@@ -13,7 +13,6 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Tokens
-from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
@@ -26,6 +25,7 @@ from .grammar import Grammar
 from .hardware import n_threads
 from .matcher import Matcher
 from .sequence import Sequence, Slot, Step
+from .stepper import Stepper
 from .vocabulary import Vocabulary
 
 _CLOSED = "the engine is closed"
@@ -65,7 +65,7 @@ class Engine:
         self._lock = Lock()  # held by the reader who runs the next step
         # One thread runs all steps: llama.cpp's OpenMP team belongs to the thread that calls it, and a team for each
         # caller would leave spinning threads behind. Ctrl-C never comes to it, so that a step is done whole or undone.
-        self._stepper = ThreadPoolExecutor(max_workers=1, thread_name_prefix="laploop-step")
+        self._stepper = Stepper(self.context.abort)
         self._closed = False
 
     def _prepare_guide(self) -> None:
@@ -100,7 +100,7 @@ class Engine:
         self._closed = True
         self.context.abort()
         with self._lock:
-            self._stepper.shutdown()
+            self._stepper.close()
             with self._waiting_lock:
                 for sequence in [*self._active, *self._waiting]:
                     sequence.error = EngineError(_CLOSED)
@@ -221,14 +221,7 @@ class Engine:
         self.context.allow()
         if self._closed:
             raise EngineError(_CLOSED)
-        future = self._stepper.submit(self._step)
-        try:
-            return future.result()
-        except BaseException:
-            if not future.done():
-                self.context.abort()
-                wait([future])
-            raise
+        return self._stepper.run(self._step)
 
     def _step(self) -> int:
         self._reap()
@@ -309,7 +302,8 @@ class Engine:
         """Drop generations that nobody reads any more; a cache stays for the next prompt that begins the same way."""
         with self._waiting_lock:
             self._waiting = [s for s in self._waiting if not s.abandoned]
-        self._active = [s for s in self._active if not (s.abandoned or s.error)]
+        for sequence in [s for s in self._active if s.abandoned or s.error]:
+            self._retire(sequence)
         owners = {id(s.slot) for s in self._active}
         for slot in self._slots:
             if slot.busy and id(slot) not in owners:
@@ -355,7 +349,11 @@ class Engine:
             except Exception as error:  # noqa: BLE001  # whatever it is, it belongs to this generation's reader
                 sequence.error = error
             if sequence.finish_reason or sequence.error:
-                self._active.remove(sequence)
+                self._retire(sequence)
+
+    def _retire(self, sequence: Sequence) -> None:
+        self._active.remove(sequence)
+        sequence.sampler.close()
 
     def _advance(self, sequence: Sequence, at: int) -> None:
         """Choose the next token from the logits of the batch's token `at`, and add what the grammar forces after it."""

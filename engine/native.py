@@ -260,10 +260,17 @@ class NativeSampler:
     def __init__(self, params: SamplingParams, seed: int, n_vocab: int) -> None:
         self._chain = _chain(params, seed, n_vocab)
         self._free = weakref.finalize(self, C.llama_sampler_free, self._chain)
+        self._free_greedy: weakref.finalize[..., NativeSampler] | None = None
         self._n_greedy = params.n_greedy if params.temperature > 0 else 0
         if self._n_greedy:
             self._greedy = _chain(replace(params, temperature=0.0), seed, n_vocab)
             self._free_greedy = weakref.finalize(self, C.llama_sampler_free, self._greedy)
+
+    def close(self) -> None:
+        """Free it; safe to call twice. Left to the garbage collector, its finalizer may swallow a Ctrl-C."""
+        self._free()
+        if self._free_greedy:
+            self._free_greedy()
 
     def sample(self, context: NativeContext, i: int) -> int:
         """Choose a token from the (possibly masked) logits of the batch's i-th token, and remember it."""

@@ -130,16 +130,29 @@ def test_ctrl_c_at_any_moment_leaves_the_engine_as_it_was(tiny_path: Path) -> No
         thread.start()
         n_interrupts = 0
         for _ in range(60):
-            delay = rng.random() * 0.02
-            shot = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
+            delay, hit = rng.random() * 0.02, []
+            def shoot():  # again and again: Python swallows an interrupt that arrives inside a destructor
+                time.sleep(delay)
+                while not hit:
+                    os.kill(os.getpid(), signal.SIGINT)
+                    for _ in range(100):
+                        if hit:
+                            return
+                        time.sleep(0.01)
+            shooter = threading.Thread(target=shoot)
             try:
-                shot.start()
+                shooter.start()
                 while True:
                     for p in prompts:
                         run(engine, p, 20)
             except KeyboardInterrupt:
+                hit.append(True)
                 n_interrupts += 1
-            shot.join()
+            while shooter.is_alive():
+                try:
+                    time.sleep(0.01)
+                except KeyboardInterrupt:
+                    pass
             k = rng.randrange(5)
             assert run(engine, prompts[k]) == expected[k], k
         stop.set()

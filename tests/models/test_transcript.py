@@ -75,8 +75,7 @@ def test_tokens_say_what_the_prompt_says_however_it_was_cut(parts: list[str], i:
     """With memories of any two beginnings, the tokens are those of the prompt's pieces."""
     text = "".join(parts)
     transcripts = Transcripts(characters)
-    for n in sorted({i, j}):
-        head = text[:n]
-        if text[n - 2 : n + 2].find("<m>") < 0:  # no mark across the joint
-            transcripts.remember(Prompt((head[: n // 2],)), head[n // 2 :], characters([head], True))
+    for n in (n for n in {i, j} if n <= len(text)):
+        if all(text[k : k + 3] != "<m>" for k in (n - 2, n - 1) if k >= 0):  # a reply does not end inside a mark
+            transcripts.remember(Prompt((text[: n // 2],)), text[n // 2 : n], characters([text[:n]], True))
     assert transcripts.tokens_of(Prompt((text,))) == characters([text], True)
