@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -127,10 +128,34 @@ class ArchiveFetch:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _last_words(self) -> str:
-        lines = (self.scratch / "log").read_text(encoding="utf-8", errors="replace").splitlines()
-        words = [line.strip() for line in lines if line.strip()]
+        text = (self.scratch / "log").read_text(encoding="utf-8", errors="replace")
+        if cause := _unreachable(text):
+            return f"the index cannot be reached ({cause})"
+        words = [line.strip() for line in text.splitlines() if line.strip()]
         errors = [line for line in words if "error" in line.lower() and "requirement" not in line.lower()]
         return (errors or words or ["failed without a word"])[-1].removeprefix("ERROR: ")[:300]
+
+
+def _unreachable(log: str) -> str:
+    """Why no index answered, by a tool's own log; empty if one did.
+
+    pip ends with "No matching distribution found" here too, and only its warnings tell that it could ask nobody; uv
+    gives a chain of causes, the first of them last.
+    """
+    if "from versions: none" in log:
+        found = re.findall(r"connection broken by '(.*)': /", log) or re.findall(r"\(Caused by (.*)\)", log)
+        found = found or re.findall(r"is (not a trusted or secure host)", log)
+    elif "error sending request" in log:
+        found = re.findall(r"(?:Caused by|cause): *(.*)", log)
+    else:
+        return ""
+    if not found:
+        return ""  # it was asked, and does not have it
+    cause = str(found[-1])
+    via = "proxy: " if "ProxyError" in cause else ""
+    if reason := re.search(r"\[Errno -?\d+\] ([^'\")]+)|((?:\w+ )?timed? ?out)", cause):
+        cause = reason.group(1) or reason.group(2)
+    return via + re.sub(r" \(os error \d+\)$", "", cause).strip()[:120]
 
 
 @contextlib.contextmanager

@@ -16,12 +16,13 @@ import hashlib
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import DiskSpaceError
+from .errors import DiskSpaceError, ModelUnavailableError
 from .progress import Progress, ProgressFunction, silent
 
 HASH_CHUNK_BYTES = 4 * 2**20
@@ -66,17 +67,25 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self, name: str, progress: ProgressFunction = silent) -> Iterator[None]:
-        """Hold the lock of `name` across processes; says once that it waits. Freed when the process dies."""
+        """Hold the lock of `name` across processes; says once that it waits. Freed when the process dies.
+
+        Raises `ModelUnavailableError` where the folder cannot be written.
+        """
         from filelock import FileLock, Timeout
 
         folder = self.root / "locks"
-        folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(folder / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.lock")
         try:
+            folder.mkdir(parents=True, exist_ok=True)
             lock.acquire(timeout=0)
-        except Timeout:
+        except Timeout:  # filelock's, an OSError too
             progress(Progress(f"waiting for another process that fetches {name}", 0, None, "disk"))
             lock.acquire()
+        except OSError as error:
+            raise ModelUnavailableError(
+                f"{name} cannot be fetched: the model folder {self.root} cannot be written "
+                f"({error.strerror or error}). Set LAPLOOP_CACHE_DIR to a folder that can."
+            ) from error
         try:
             yield
         finally:
@@ -107,8 +116,18 @@ class Store:
         return bool(record == self._facts(path, sha256))
 
     def remember(self, path: Path, sha256: str) -> None:
-        """Note that `path` as it is now hashes to `sha256`, so that later starts need not read it whole."""
-        write_json(self._record(path), self._facts(path, sha256))
+        """Note that `path` as it is now hashes to `sha256`, so that later starts need not read it whole.
+
+        Where the folder cannot be written, which a model on disk does not need, that is a warning.
+        """
+        try:
+            write_json(self._record(path), self._facts(path, sha256))
+        except OSError as error:
+            warnings.warn(
+                f"{self.root} cannot be written ({error.strerror or error}), so that {path.name} is read and checked "
+                "at every start; LAPLOOP_CACHE_DIR can name another folder",
+                stacklevel=2,
+            )
 
     def _record(self, path: Path) -> Path:
         key = hashlib.sha256(os.fsencode(path.resolve())).hexdigest()[:32]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from . import background
 from .cli import complain
-from .options import Options
+from .options import Options, UsageFault
 
 if TYPE_CHECKING:
     from laploop.models import Model
@@ -53,7 +53,16 @@ def chosen_tools(options: Options, web: WebConfig | None = None) -> list[Tool]:
         return []
     from laploop.tools import builtin_tools
 
-    return builtin_tools(root=options.root or Path.cwd(), web=web)
+    return builtin_tools(root=options.root or _current_folder(), web=web)
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise UsageFault(
+            "the current folder has been deleted; change to another one, or name one with --root"
+        ) from None
 
 
 @contextlib.contextmanager

