@@ -72,6 +72,7 @@ class EngineConfig:
             f"type_v {self.type_v} needs flash attention, which is off",
         )
 
+
 _COLDEST = 1e-6
 _ANY_SEED = 2**32 - 1  # llama.h: LLAMA_DEFAULT_SEED
 
@@ -81,7 +82,8 @@ class SamplingParams:
     """How a token is chosen from the logits: llama.cpp's sampler chain, in its order.
 
     Args:
-        temperature: 0 is greedy (so is anything below a millionth, by which logits cannot be divided): the most probable token (biases and penalties still count, the rest has no effect).
+        temperature: 0 is greedy: the most probable token (biases and penalties still count, the rest has no effect); so
+            is anything below a millionth, which logits cannot be divided by.
         top_k: keep the k most probable; 0 keeps all.
         top_p: keep the smallest set with this total probability; 1 keeps all.
         min_p: drop what is less probable than this share of the best; 0 drops nothing.

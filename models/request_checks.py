@@ -5,6 +5,7 @@ Does not know what a field does.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -103,12 +104,40 @@ def _tool_names(tools: Any) -> list[str]:
         function = tool.get("function") if isinstance(tool, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             _fail(f'tools[{i}] is not {{"type": "function", "function": {{"name": …}}}}')
+        if tool.get("type", "function") != "function":
+            _fail(f"tools[{i}] has the type {tool['type']!r}; only functions are supported")
+        _check_plain(tool, f"tools[{i}] ({function['name']!r})")
+        if not function["name"].strip() or _has_surrogate(function["name"]):
+            _fail(f"tools[{i}] has the name {function['name']!r}, which no model can write")
         if not isinstance(function.get("parameters") or {}, Mapping):
             _fail(f"tools[{i}] ({function['name']}): parameters must be a JSON Schema object")
         if function["name"] in names:
             _fail(f"two tools are called {function['name']!r}")
         names.append(function["name"])
     return names
+
+
+def _check_plain(value: Any, where: str) -> None:
+    """Refuse what could not come as JSON over a wire: sets, keys that are no text, NaN."""
+    try:
+        json.dumps(value, allow_nan=False)
+        keys_are_text = _keys_are_text(value)
+    except RecursionError:
+        _fail(f"{where} is nested too deeply")
+    except (TypeError, ValueError) as error:
+        _fail(f"{where} is not plain JSON: {error}")
+    if not keys_are_text:
+        _fail(f"{where} is not plain JSON: every key must be a text")
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def _keys_are_text(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _keys_are_text(item) for key, item in value.items())
+    return not isinstance(value, list | tuple) or all(map(_keys_are_text, value))
 
 
 def _check_choice(choice: Any, names: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -34,6 +35,8 @@ _DATE = (
 _CLOCK = "(?:[01][0-9]|2[0-3]):[0-5][0-9]"
 _TIME = f"{_CLOCK}:[0-5][0-9](?:\\.[0-9]+)?(?:[Zz]|[+-]{_CLOCK})"
 _PATTERN_OF_FORMAT = {"date": f"^{_DATE}$", "time": f"^{_TIME}$", "date-time": f"^{_DATE}[Tt]{_TIME}$"}
+# From here on llguidance takes seconds or gigabytes: its automaton has a state for each remainder of the division.
+_MOST_REMAINDERS = 10_000
 # Keywords that llguidance ignores without a word.
 _IGNORED = frozenset(["discriminator", "contentEncoding", "contentMediaType", "contentSchema"])
 # Keywords that say nothing about which values are valid.
@@ -84,7 +87,15 @@ def schema_report(schema: Mapping[str, Any] | bool) -> list[Finding]:
 def _ignored(node: Mapping[str, Any], keyword: str) -> bool:
     if keyword == "format":
         return node.get("type") not in (None, "string") or node["format"] not in _ENFORCED_FORMATS
+    if keyword == "multipleOf":
+        return _n_remainders(node["multipleOf"]) > _MOST_REMAINDERS
     return keyword in _IGNORED
+
+
+def _n_remainders(divisor: Any) -> int:
+    """The digits of a divisor as a whole number: 700 and 0.07 count as 7."""
+    digits = Decimal(str(divisor)).normalize().as_tuple().digits
+    return int("".join(map(str, digits)))
 
 
 def _alone(node: Mapping[str, Any], keyword: str) -> str:
@@ -153,21 +164,27 @@ def check_schema(schema: Mapping[str, Any], where: str) -> None:
     Raises:
         RequestError: names `where`, the JSON pointer and the keyword.
     """
-    size = len(json.dumps(schema, default=str))
-    if size > MAX_SCHEMA_BYTES:
-        raise RequestError(f"{where}: the schema has {size} bytes, at most {MAX_SCHEMA_BYTES} are taken")
-    for pointer, keyword, why in _faults(schema):
-        raise RequestError(f"{where}: invalid schema at {pointer or '/'}: {keyword}: {why}")
+    try:
+        size = len(json.dumps(schema, allow_nan=False, ensure_ascii=False).encode("utf-8"))
+        if size > MAX_SCHEMA_BYTES:
+            raise RequestError(f"{where}: the schema has {size} bytes, at most {MAX_SCHEMA_BYTES} are taken")
+        for pointer, keyword, why in _faults(schema):
+            raise RequestError(f"{where}: invalid schema at {pointer or '/'}: {keyword}: {why}")
+    except RecursionError as error:
+        raise RequestError(f"{where}: the schema is nested too deeply") from error
+    except (TypeError, ValueError) as error:  # a set, a NaN, half a surrogate pair
+        raise RequestError(f"{where}: the schema is not plain JSON: {error}") from error
 
 
 def normalise(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The same schema in the words that llguidance takes: OpenAPI's `nullable` written out, no-ops and unknown formats
-    dropped, dates and times as patterns, and no `x-guidance` of the caller's, which could switch enforcement off."""
+    """The same schema in the words that llguidance takes: OpenAPI's `nullable` written out, no-ops, unknown formats and
+    large divisors dropped, dates and times as patterns, and no `x-guidance` of the caller's, which could switch
+    enforcement off."""
     result: dict[str, Any] = {}
     for keyword, value in schema.items():
         if keyword in ("x-guidance", "nullable") or (keyword == "uniqueItems" and value is False):
             continue
-        if keyword == "format" and _ignored(schema, "format"):
+        if keyword in ("format", "multipleOf") and _ignored(schema, keyword):
             continue
         if keyword == "format" and value in _PATTERN_OF_FORMAT and "pattern" not in schema:
             keyword, value = "pattern", _PATTERN_OF_FORMAT[value]

@@ -1,4 +1,5 @@
-"""References inside a JSON Schema that lead nowhere. Nothing is fetched; a reference to another document is not judged.
+"""References inside a JSON Schema that lead nowhere, or round and round. Nothing is fetched; a reference to another
+document is not judged.
 
 The rules of resolution (identifiers, anchors, pointers) are those of `referencing`; which keywords hold schemas, the
 caller knows.
@@ -10,10 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 Walk = Callable[[Any, str], Iterator[tuple[str, Mapping[str, Any]]]]
+# Keywords whose schemas judge the same value as the schema around them, not a part of it (core, 10.2).
+_IN_PLACE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas")
 
 
 def dangling_refs(schema: Mapping[str, Any], walk: Walk) -> Iterator[tuple[str, str, str]]:
-    """Each reference into `schema` that meets no schema there: (pointer of its place, keyword, reason).
+    """Each reference into `schema` that meets no schema there, or leads back to its own place without going into a part
+    of the value, which a validator would follow for ever (core, 9.4.1): (pointer of its place, keyword, reason).
 
     Args:
         schema: a schema that its meta-schema accepts.
@@ -25,6 +29,8 @@ def dangling_refs(schema: Mapping[str, Any], walk: Walk) -> Iterator[tuple[str, 
     root = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
     waiting: list[tuple[str, Any, Any]] = [("", schema, root)]
     seen: set[int] = set()
+    targets: dict[int, Mapping[str, Any]] = {}  # id of a schema with $ref → what that leads to
+    places: list[tuple[str, Mapping[str, Any]]] = []
     while waiting:
         start, part, resolver = waiting.pop(0)
         resolvers = {start: resolver}
@@ -44,6 +50,33 @@ def dangling_refs(schema: Mapping[str, Any], walk: Walk) -> Iterator[tuple[str, 
                     yield pointer, keyword, why
                 elif isinstance(target, Mapping):  # it may stand where no keyword is known to hold a schema
                     waiting.append((reference.rpartition("#")[2], target, there))
+                    if keyword == "$ref":
+                        targets[id(node)] = target
+                        places.append((pointer, node))
+    for pointer, node in places:
+        if _leads_back(node, targets):
+            yield pointer, "$ref", f"{node['$ref']!r} leads back to itself, so that no value could ever be judged"
+
+
+def _leads_back(start: Mapping[str, Any], targets: Mapping[int, Mapping[str, Any]]) -> bool:
+    waiting: list[Any] = [targets[id(start)]]
+    seen: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, Mapping) or id(node) in seen:
+            continue
+        if node is start:
+            return True
+        seen.add(id(node))
+        if id(node) in targets:
+            waiting.append(targets[id(node)])
+        for keyword in _IN_PLACE:
+            value = node.get(keyword)
+            if isinstance(value, list):
+                waiting += value
+            elif isinstance(value, Mapping):
+                waiting += value.values() if keyword == "dependentSchemas" else [value]
+    return False
 
 
 def _nearest(resolvers: Mapping[str, Any], pointer: str) -> Any:

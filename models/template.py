@@ -213,7 +213,7 @@ def _template_call(call: Mapping[str, Any], guard: _Guard) -> dict[str, Any]:
         text = guard.text(arguments.strip() or "{}")
         try:
             arguments = _Arguments(text)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             arguments = text  # a broken history is shown to the model as it is
     else:
         arguments = guard.deep(arguments or {})

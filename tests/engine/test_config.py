@@ -57,3 +57,16 @@ def test_more_sequences_than_a_batch_has_room_for_are_refused() -> None:
 def test_sampling_out_of_range_is_named(setting: str, value: float) -> None:
     with pytest.raises(EngineError, match=setting):
         SamplingParams(**{setting: value})
+
+
+def test_a_temperature_too_small_to_divide_by_is_greedy() -> None:
+    """Regression: at 1e-40 the logits became infinite, and what came was chance instead of the likeliest."""
+    assert SamplingParams(temperature=1e-40).temperature == 0.0
+    assert SamplingParams(temperature=0.01).temperature == 0.01
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32 - 1, 2**64 - 1, 0])
+def test_every_seed_is_one_that_repeats(seed: int) -> None:
+    """Regression: -1 and 2**32 - 1 came to llama.cpp as "draw one": two runs with the same seed differed."""
+    taken = SamplingParams(seed=seed).seed
+    assert taken is not None and 0 <= taken < 2**32 - 1

@@ -18,6 +18,11 @@ def calling(*calls: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": list(calls)}
 
 
+DEEP: dict[str, Any] = {}
+for _ in range(3000):
+    DEEP = {"not": DEEP}
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -45,6 +50,16 @@ def calling(*calls: Any) -> dict[str, Any]:
         ({"stop": [5]}, "stop"),
         ({"tools": [{"name": "f"}]}, r"tools\[0\]"),
         ({"tools": 5}, "tools"),
+        ({"tools": [{**TOOL, "type": "custom"}]}, r"tools\[0\] has the type 'custom'; only functions"),
+        ({"tools": [{"function": {"name": " "}}]}, r"tools\[0\] has the name ' '"),
+        ({"tools": [{"function": {"name": "\ud800"}}]}, r"tools\[0\] has the name '.ud800'"),
+        ({"tools": [{"function": {"name": "f", "description": {1}}}]}, r"tools\[0\] \('f'\) is not plain JSON.*set"),
+        ({"tools": [{"function": {"name": "f", "parameters": {"properties": {1: {}}}}}]}, "every key must be a text"),
+        (
+            {"tools": [{"function": {"name": "f", "parameters": {"enum": [float("nan")]}}}]},
+            "not plain JSON.*nan|NaN|JSON",
+        ),
+        ({"tools": [{"function": {"name": "f", "parameters": DEEP}}]}, r"tools\[0\] \('f'\) is nested too deeply"),
         ({"tools": [TOOL, TOOL]}, "two tools.*'f'"),
         ({"tools": [TOOL], "tool_choice": "must"}, "'must'.*required"),
         ({"tools": [TOOL], "tool_choice": 5}, "tool_choice"),
@@ -71,7 +86,8 @@ def calling(*calls: Any) -> dict[str, Any]:
     ],
 )
 def test_an_option_that_is_wrong_is_named(options: dict[str, Any], words: str) -> None:
-    """Regression: wrong types ended in TypeError, KeyError and AttributeError, or only in the engine."""
+    """Regression: wrong types ended in TypeError, KeyError, AttributeError, RecursionError and UnicodeEncodeError, or
+    only in the engine; a tool of another type, or without a name, was taken for a function."""
     with pytest.raises(RequestError, match=words):
         Request.of(USER, options)
 

@@ -175,3 +175,26 @@ def test_why_not_enforced() -> None:
     assert "uniqueItems" in why_not_enforced({"type": "array", "uniqueItems": True})
     with pytest.raises(GrammarError):
         Grammar.json_schema({"type": "array", "uniqueItems": True})
+
+
+@pytest.mark.parametrize("divisor", [123_456_789, 1_000_003, 0.12345678, 1e300 / 7])
+def test_a_large_divisor_is_left_to_validation(divisor: float) -> None:
+    """Regression: llguidance builds a state for each remainder; a request took minutes and gigabytes."""
+    schema = {"type": "number", "multipleOf": divisor}
+    assert "multipleOf" not in normalise(schema)
+    assert [f.status for f in schema_report(schema) if f.keyword == "multipleOf"] == ["validated"]
+
+
+@pytest.mark.parametrize("divisor", [7, 0.07, 1_000_000, 9973])
+def test_a_small_divisor_is_enforced(divisor: float) -> None:
+    assert normalise({"type": "number", "multipleOf": divisor})["multipleOf"] == divisor
+
+
+def test_half_a_surrogate_pair_and_great_depth_are_refused_with_words() -> None:
+    """Regression: UnicodeEncodeError and RecursionError."""
+    deep: dict[str, Any] = {}
+    for _ in range(300):
+        deep = {"not": deep}
+    for schema, words in (({"enum": ["\ud800"]}, "not plain JSON"), (deep, "nested too deeply")):
+        with pytest.raises(RequestError, match=f"tool 'f': the schema is {words}"):
+            check_schema(schema, "tool 'f'")

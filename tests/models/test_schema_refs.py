@@ -46,9 +46,29 @@ def test_a_reference_that_leads_nowhere_is_refused_by_place_and_keyword(
 
 
 @pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        ({"$ref": "#"}, ""),
+        ({"allOf": [{"type": "object"}, {"$ref": "#"}]}, "/allOf/1"),
+        ({"anyOf": [{"$ref": "#"}, {}]}, "/anyOf/0"),
+        ({"properties": {"a": {"$ref": "#/$defs/x"}}, "$defs": {"x": {"$ref": "#/$defs/x"}}}, "/$defs/x"),
+        ({"items": {"$ref": "#n"}, "$defs": {"x": {"$anchor": "n", "not": {"$ref": "#n"}}}}, "/$defs/x/not"),
+        ({"$ref": "#/$defs/x", "$defs": {"x": {"dependentSchemas": {"k": {"$ref": "#"}}}}}, ""),
+    ],
+)
+def test_a_reference_that_leads_back_to_its_own_place_is_refused(schema: dict[str, Any], pointer: str) -> None:
+    """Regression: the matcher gave up in the middle of a call ("NoExtensionBias"), validators at every value."""
+    assert (pointer, "$ref") in [(p, k) for p, k, _ in found_in(schema)]
+    with pytest.raises(RequestError, match="leads back to itself"):
+        check_schema(schema, "tool 'f'")
+
+
+@pytest.mark.parametrize(
     "schema",
     [
         {"$ref": "#/$defs/a", "$defs": {"a": {"type": "string"}}},
+        {"anyOf": [{"type": "null"}, {"type": "array", "items": {"$ref": "#"}}]},
+        {"allOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}], "$defs": {"a": {"properties": {"b": {"$ref": "#"}}}}},
         {"properties": {"child": {"$ref": "#"}}},
         {"items": {"$ref": "#name"}, "$defs": {"a": {"$anchor": "name"}}},
         {"items": {"$ref": "#/definitions/a"}, "definitions": {"a": True}},

@@ -221,3 +221,11 @@ def test_text_parts_are_joined_and_developer_is_system() -> None:
 def test_opens_think() -> None:
     assert Prompt(("a", "<think>\n")).opens_think
     assert not Prompt(("<think>\n\n</think>\n\n",)).opens_think
+
+
+def test_arguments_nested_too_deeply_are_shown_as_they_are() -> None:
+    """Regression: a history with such a call, as a model may write one, ended every later request in RecursionError."""
+    arguments = '{"a": ' + "[" * 50_000 + "]" * 50_000 + "}"
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    messages = [{"role": "assistant", "content": "", "tool_calls": [call]}]
+    assert arguments in str(render_prompt("{{ messages[0].tool_calls[0].function.arguments }}", messages))
