@@ -60,7 +60,13 @@ class MarkdownStream:
 
 def _rendered(text: str) -> Markdown:
     # No hyperlinks: they hide their target behind text that the model chose.
-    return Markdown(text, code_theme="ansi_dark", hyperlinks=False)
+    markdown = Markdown(text, code_theme="ansi_dark", hyperlinks=False)
+    # Models break a line where they mean it (a verse, an address) and never to fit a width, as Markdown supposes.
+    for token in markdown.parsed:
+        for child in token.children or ():
+            if child.type == "softbreak":
+                child.type = "hardbreak"
+    return markdown
 
 
 def split_blocks(text: str) -> tuple[str, str]:

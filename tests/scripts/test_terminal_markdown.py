@@ -82,3 +82,11 @@ def test_where_a_cut_falls(text: str, done: str) -> None:
 
 def test_links_show_where_they_lead() -> None:
     assert "http://127.0.0.1/x" in shown(["see [the page](http://127.0.0.1/x)"])
+
+
+def test_the_lines_of_a_verse_stay_lines() -> None:
+    """A poem of twenty lines stood on the screen as one paragraph: Markdown reads a single line break as a space."""
+    verse = "The sea is *vast*,\nthe shore is near.\n\n- a list,\n  whose item goes on\n"
+    lines = [line.strip() for line in shown([verse]).splitlines()]
+    assert lines[:2] == ["The sea is vast,", "the shore is near."]
+    assert lines[-1] == "whose item goes on"
