@@ -17,7 +17,7 @@ from laploop.tools import Tool, ToolRegistry
 from .choice import ToolChoice, check_choice
 from .errors import ConfigError, HistoryError
 from .events import Event, RunFinished
-from .history import check_history
+from .history import check_history, messages_of
 from .loop import run_loop
 from .prompts import language_of_messages, system_prompt, text_of, texts_for
 from .result import RunResult
@@ -77,8 +77,8 @@ class Agent:
         if on_limit not in ("answer", "raise"):
             raise ConfigError(f'on_limit is {on_limit!r}; expected "answer" or "raise"')
         for name, number in (("max_rounds", max_rounds), ("max_parallel", max_parallel)):
-            if number < 1:
-                raise ConfigError(f"{name} is {number}; expected 1 or more")
+            if not isinstance(number, int) or number < 1:
+                raise ConfigError(f"{name} is {number!r}; expected 1 or more")
         self.model = model
         self.tools = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         self.system_prompt = system_prompt
@@ -183,7 +183,7 @@ class Agent:
         return system_prompt(list(self.tools), language_of_messages(messages))
 
     def _start(self, question: Question, session: Session | None) -> Run:
-        new = [{"role": "user", "content": question}] if isinstance(question, str) else [dict(m) for m in question]
+        new = messages_of(question)
         if not new or not any(text_of(m).strip() or m.get("tool_calls") for m in new):
             raise HistoryError("the question is empty; expected a text or a list of messages")
         messages = [*(session.messages if session else ()), *new]

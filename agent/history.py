@@ -14,6 +14,18 @@ Message = dict[str, Any]
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
+def messages_of(question: object) -> list[Message]:
+    """A question as new messages. Raises HistoryError unless it is a text, or a list of messages."""
+    if isinstance(question, str):
+        return [{"role": "user", "content": question}]
+    if not isinstance(question, Sequence) or isinstance(question, bytes):
+        raise HistoryError(f"the question is a {type(question).__name__}; expected a text or a list of messages")
+    for n, message in enumerate(question):
+        if not isinstance(message, Mapping):
+            raise HistoryError(f"messages[{n}] is a {type(message).__name__}; expected an object with role and content")
+    return [dict(message) for message in question]
+
+
 def check_history(messages: Sequence[Any]) -> None:
     """Raise HistoryError, naming the message, unless every call has exactly one result, right after it."""
     waiting: list[str] = []

@@ -14,6 +14,7 @@ from typing import Any
 
 from .errors import HistoryError, SessionFileError
 from .history import check_history, trim_history
+from .json_text import dumps
 
 SCHEMA_VERSION = 1
 
@@ -38,7 +39,7 @@ class Session:
     def save(self, path: str | Path) -> None:
         """Write the session as JSON; the file is the old one or the whole new one, whatever happens."""
         target = Path(path)
-        text = json.dumps({"schema_version": SCHEMA_VERSION, "messages": self.messages}, ensure_ascii=False, indent=1)
+        text = dumps({"schema_version": SCHEMA_VERSION, "messages": self.messages}, indent=1)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             _write_atomically(target, text + "\n")

@@ -16,6 +16,7 @@ from typing import Any
 
 from .errors import TraceError
 from .events import Event, ReasoningDelta, RunFinished, TextDelta
+from .json_text import dumps
 
 SCHEMA_VERSION = 1
 
@@ -54,7 +55,7 @@ class Trace:
     def to_jsonl(self) -> str:
         """One JSON object a line; the first names the format and its version."""
         head = {"type": "trace", "schema_version": SCHEMA_VERSION}
-        return "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in [head, *self.records])
+        return "".join(dumps(r) + "\n" for r in [head, *self.records])
 
     @classmethod
     def from_jsonl(cls, text: str) -> Trace:
@@ -75,7 +76,7 @@ class Trace:
 def _read_line(number: int, line: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise TraceError(f"trace line {number} is not JSON: {error}") from error
     if not isinstance(record, dict) or not isinstance(record.get("type"), str):
         raise TraceError(f'trace line {number} is not a record: expected an object with a "type"')

@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
     from .markdown_stream import MarkdownStream
 
-# C0 but tab and newline, DEL, C1; and the marks that reorder text (Unicode's bidirectional controls).
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# C0 but tab and newline, DEL, C1; the marks that reorder text (Unicode's bidirectional controls); and halves of
+# surrogate pairs, which no stream can encode.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def clean(text: str) -> str:

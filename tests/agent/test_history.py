@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from laploop.agent import AgentError, HistoryError, Session, SessionFileError, check_history, trim_history
+from laploop.agent import Agent, AgentError, HistoryError, Session, SessionFileError, check_history, trim_history
+from laploop.models import ScriptedModel
 
 Messages = list[dict[str, Any]]
 
@@ -69,13 +72,25 @@ def test_saved_and_loaded_is_the_same(tmp_path_factory: pytest.TempPathFactory, 
     assert [p.name for p in path.parent.iterdir()] == ["session.json"]
 
 
+@contextlib.contextmanager
+def small_files(n_bytes: int) -> Iterator[None]:
+    """A disk that is full after `n_bytes` of any file."""
+    resource = pytest.importorskip("resource", reason="limits of POSIX")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
 def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "session.json"
     Session([{"role": "user", "content": "old"}]).save(path)
     with pytest.raises(TypeError):
         Session([{"role": "user", "content": object()}]).save(path)
-    with pytest.raises(UnicodeEncodeError):
-        Session([{"role": "user", "content": "\ud800"}]).save(path)
+    with small_files(100), pytest.raises(SessionFileError, match="File too large"):
+        Session([{"role": "user", "content": "new" * 100}]).save(path)
     assert Session.load(path).messages[0]["content"] == "old"
     assert [p.name for p in tmp_path.iterdir()] == ["session.json"]
 
@@ -124,3 +139,18 @@ def test_clear_and_trim_work_in_place() -> None:
     session.clear()
     assert messages == []
     assert json.dumps(session.messages) == "[]"
+
+
+@pytest.mark.parametrize("question", [None, 5, {"role": "user", "content": "hi"}, b"hi", ["hi"], [None], [["hi"]]])
+def test_what_is_no_question_is_refused_with_words(question: Any) -> None:
+    """Regression: TypeError and ValueError ("dictionary update sequence …") came up from inside."""
+    with pytest.raises(HistoryError, match="expected"):
+        Agent(ScriptedModel([])).run(question)
+
+
+def test_half_a_surrogate_pair_is_saved_and_comes_back(tmp_path: Path) -> None:
+    """Regression: UnicodeEncodeError. A byte of a command line that is no UTF-8 arrives as one."""
+    session = Session([{"role": "user", "content": "a\udcffb 京 😀"}])
+    session.save(tmp_path / "s.json")
+    assert Session.load(tmp_path / "s.json").messages == session.messages
+    assert "京 😀" in (tmp_path / "s.json").read_text(encoding="utf-8")

@@ -89,3 +89,9 @@ def test_any_records_survive(values: list[dict[str, object]]) -> None:
 def test_a_bad_file_is_an_error_that_names_the_line(text: str, words: str) -> None:
     with pytest.raises(TraceError, match=words):
         Trace.from_jsonl(text)
+
+
+def test_half_a_surrogate_pair_can_be_written() -> None:
+    """Regression: the text of the trace could not be encoded."""
+    trace = Trace([{"type": "run_started", "t_s": 0.0, "question": "a\udcffb"}])
+    assert Trace.from_jsonl(trace.to_jsonl().encode("utf-8").decode("utf-8")) == trace

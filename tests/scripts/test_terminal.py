@@ -54,6 +54,12 @@ def lines_of(event: Event, width: int = 60) -> list[str]:
     return text_of(screen).splitlines()
 
 
+def test_half_a_surrogate_pair_can_be_shown() -> None:
+    """Regression: a terminal's stream cannot encode one; `--json` of a question with a stray byte was a traceback."""
+    assert clean("a\udcffb") == "a\\udcffb"
+    assert json.loads(json_text({"question": "a\udcffb"}).encode("utf-8")) == {"question": "a\udcffb"}
+
+
 def test_control_characters_become_visible() -> None:
     assert clean(ATTACK) == "\\x1b]0;owned\\x07\\x1b[2J\\x9b31m\\u202egnp.exe\nnext"
     assert clean("tab\tand 北京 🌤 stay\n") == "tab\tand 北京 🌤 stay\n"
