@@ -76,7 +76,7 @@ def main(arguments: list[str]) -> int:
         print("laploop: interrupted; the same command goes on from here", file=sys.stderr)
         return 130
     if instead_of:
-        why = f"`laploop models pull {instead_of}` says why, -m names another model"
+        why = f"`scripts/run models pull {instead_of}` says why, -m names another model"
         print(f"laploop: {instead_of} cannot be reached from here, using {name} ({why})", file=sys.stderr)
     print(name)
     return 0
