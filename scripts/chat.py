@@ -8,8 +8,9 @@ every line is a question and only the answers are printed.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -62,7 +63,7 @@ class Conversation:
         self._make_view = make_view
         self._agent = make_agent(model, tools, options)
         self._commands: dict[str, Callable[[str], None]] = {
-            "/help": lambda _: click.echo(HELP),
+            "/help": lambda _: click.echo(HELP, err=True),
             "/clear": self._clear,
             "/tools": self._show_tools,
             "/think": self._think,
@@ -141,17 +142,13 @@ def piped_lines() -> Iterator[str]:
 
 def prompted_lines(title: str) -> Iterator[str]:
     """What is typed at a prompt, until Ctrl-D; Ctrl-C throws the line away. History is kept in the data
-    folder.
+    folder, where that can be read and written.
     """
     from platformdirs import user_data_path
     from prompt_toolkit import PromptSession
-    from prompt_toolkit.history import FileHistory
 
-    folder = user_data_path("laploop", appauthor=False)
-    folder.mkdir(parents=True, exist_ok=True)
-    session: PromptSession[str] = PromptSession(
-        history=FileHistory(str(folder / "chat-history.txt")), key_bindings=_keys(), multiline=True
-    )
+    history = _history(user_data_path("laploop", appauthor=False) / "chat-history.txt")
+    session: PromptSession[str] = PromptSession(history=history, key_bindings=_keys(), multiline=True)
     click.echo(title, err=True)
     while True:
         try:
@@ -160,6 +157,36 @@ def prompted_lines(title: str) -> Iterator[str]:
             click.echo("Ctrl-D or /exit leaves.", err=True)
         except EOFError:
             return
+
+
+def _history(path: Path) -> Any:
+    """The lines typed before, kept in a file; without it (a home that is read-only, a full disk) for this chat only."""
+    from prompt_toolkit.history import FileHistory
+
+    class Kept(FileHistory):
+        """prompt_toolkit itself lets a file's error end the prompt."""
+
+        is_told = False
+
+        def load_history_strings(self) -> Iterable[str]:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                yield from super().load_history_strings()
+            except OSError as error:
+                self.tell(error)
+
+        def store_string(self, string: str) -> None:
+            try:
+                super().store_string(string)
+            except OSError as error:
+                self.tell(error)
+
+        def tell(self, error: OSError) -> None:
+            if not self.is_told:
+                self.is_told = True
+                complain(f"lines are not kept for the next chat: {path}: {error.strerror or error}")
+
+    return Kept(str(path))
 
 
 def _keys() -> Any:

@@ -48,6 +48,7 @@ def test_it_remembers_until_cleared(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """What commands say goes to standard error, which leaves the other to the answers; /help once did not."""
     talk, model, _ = conversation("a", "b", "c")
     lines = [
         "/help",
@@ -65,7 +66,8 @@ def test_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert talk.hold(iter(lines)) == 0
     assert [r.enable_thinking for r in model.requests] == [False, True, None]
     captured = capsys.readouterr()
-    assert "/clear" in captured.out
+    assert captured.out == ""
+    assert "/clear" in captured.err
     assert "get_time: The time." in captured.err
     assert [line for line in captured.err.splitlines() if line.startswith("Thinking")] == [
         "Thinking: auto.",
