@@ -182,20 +182,25 @@ def _message_of(error: Exception) -> str:
     return f"unexpected {name}: {error} (a fault of laploop; LAPLOOP_DEBUG=1 shows where)"
 
 
-def _open_closed_streams() -> None:
-    """Give the null device to a stream that the caller has closed (`<&-`, `>&-`): Python has None there, and the
-    next file that is opened, a model perhaps, would get its number."""
+def prepare_streams() -> None:
+    """Make the standard streams fit for any text, and closed ones exist.
+
+    A stream that the caller has closed (`<&-`, `>&-`) is None in Python, and the next file that is opened, a model
+    perhaps, would get its number: it becomes the null device.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - as long as the process
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            # Pipes and files: the same bytes everywhere. A terminal keeps its encoding; what that lacks becomes "?".
+            encoding = stream.encoding if stream.isatty() else "utf-8"
+            stream.reconfigure(encoding=encoding, errors="replace")
 
 
 def main() -> Any:
     """Entry point of the `laploop` command."""
-    _open_closed_streams()
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if not stream.isatty() and hasattr(stream, "reconfigure"):
-            stream.reconfigure(encoding="utf-8", errors="replace")  # pipes and files: the same bytes everywhere
+    prepare_streams()
     warnings.showwarning = lambda message, *_, **__: complain(str(message))
     code = run(sys.argv[1:])
     from .background import leave

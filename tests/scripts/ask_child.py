@@ -39,5 +39,6 @@ def main(**_: Any) -> int:
 
 
 if __name__ == "__main__":
+    cli.prepare_streams()
     cli.cli.main = main  # type: ignore[method-assign, assignment]
     background.leave(cli.run(["ask", "x"]))

@@ -68,6 +68,14 @@ def test_a_terminal_gets_calls_and_markdown() -> None:
     assert "\x1b[1m31" in shown
 
 
+def test_a_terminal_whose_encoding_lacks_a_character_gets_a_question_mark() -> None:
+    """Regression: UnicodeEncodeError, from the first arrow or turning dots on."""
+    with on_a_terminal([CALL, "It is 31 度."], PYTHONIOENCODING="ascii", PYTHONUTF8="0", LC_ALL="C") as (process, ours):
+        shown = read_until(ours, None)
+        assert process.wait(20) == 0
+    assert '? get_weather(city="' in shown and "It is 31 ?." in shown
+
+
 def test_no_color_is_honoured() -> None:
     with on_a_terminal([CALL, "fine"], NO_COLOR="1") as (process, ours):
         shown = read_until(ours, None)
