@@ -7,6 +7,7 @@ answer scrolls like any other output, and nothing is printed twice.
 from __future__ import annotations
 
 from rich.console import Console
+from rich.constrain import Constrain
 from rich.live import Live
 from rich.markdown import Markdown
 
@@ -31,7 +32,7 @@ class MarkdownStream:
             self._gap()
             self._live = Live(console=self._console, transient=True, refresh_per_second=8)
             self._live.start()
-        self._live.update(_rendered(self._rest))
+        self._live.update(self._rendered(self._rest))
 
     def close(self) -> None:
         """Print what is left."""
@@ -43,7 +44,7 @@ class MarkdownStream:
     def _print(self, text: str) -> None:
         if not self._stop_live():
             self._gap()
-        self._console.print(_rendered(text))
+        self._console.print(self._rendered(text))
         self._n_blocks += 1
 
     def _gap(self) -> None:
@@ -57,16 +58,17 @@ class MarkdownStream:
         self._live = None
         return True
 
-
-def _rendered(text: str) -> Markdown:
-    # No hyperlinks: they hide their target behind text that the model chose.
-    markdown = Markdown(text, code_theme="ansi_dark", hyperlinks=False)
-    # Models break a line where they mean it (a verse, an address) and never to fit a width, as Markdown supposes.
-    for token in markdown.parsed:
-        for child in token.children or ():
-            if child.type == "softbreak":
-                child.type = "hardbreak"
-    return markdown
+    def _rendered(self, text: str) -> Constrain:
+        # No hyperlinks: they hide their target behind text that the model chose.
+        markdown = Markdown(text, code_theme="ansi_dark", hyperlinks=False)
+        # Models break a line where they mean it (a verse, an address) and never to fit a width, as Markdown supposes.
+        for token in markdown.parsed:
+            for child in token.children or ():
+                if child.type == "softbreak":
+                    child.type = "hardbreak"
+        # Lines are padded to the width. The terminal's own "^C" must fit behind the last one: where it wraps, what
+        # is drawn anew starts a line too low.
+        return Constrain(markdown, max(self._console.width - len("^C"), 1))
 
 
 def split_blocks(text: str) -> tuple[str, str]:

@@ -90,3 +90,8 @@ def test_the_lines_of_a_verse_stay_lines() -> None:
     lines = [line.strip() for line in shown([verse]).splitlines()]
     assert lines[:2] == ["The sea is vast,", "the shore is near."]
     assert lines[-1] == "whose item goes on"
+
+
+def test_there_is_room_for_the_terminals_ctrl_c() -> None:
+    """Lines filled the width, so the echoed ^C wrapped, and a stopped answer showed its first line twice."""
+    assert max(len(line) for line in shown(["word " * 40]).splitlines()) == 50 - len("^C")
