@@ -130,16 +130,20 @@ class Tool:
         """Run the tool on `arguments` (JSON text, or an object) and return its result; safe to call from any
         thread.
 
-        The function runs in a thread of its own (see `invocation`); the caller waits at most `timeout_s`.
+        Arguments are checked and the function runs in a thread of its own (see `invocation`); the caller waits at most
+        `timeout_s`.
         KeyboardInterrupt in the waiting thread passes through.
         """
         notes: tuple[str, ...] = ()
-        try:
+
+        def work() -> Any:  # checking arguments takes time too: a schema of a few lines can ask for a billion steps
+            nonlocal notes
             parsed = parse_arguments(arguments, self.parameters, self.strict)
             notes = parsed.notes
-            result: ToolResult = run_to_deadline(
-                lambda: self._binder.call(parsed.value), self.timeout_s, self.name, finish=_as_result
-            )
+            return self._binder.call(parsed.value)
+
+        try:
+            result: ToolResult = run_to_deadline(work, self.timeout_s, self.name, finish=_as_result)
         except DeadlineError:
             text = f"timed out after {self.timeout_s:g} s; the call was given up and its result, if any, is lost"
             return _failure(f"{self.name}: {text}", notes)

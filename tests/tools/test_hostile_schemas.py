@@ -135,3 +135,12 @@ def test_unknown_arguments_of_a_tool_with_many() -> None:
     properties = {f"p{i}": {} for i in range(500)}
     result = make({"properties": properties, "additionalProperties": False}).invoke('{"q": 1}')
     assert "unknown argument 'q'; allowed: p0, p1" in result.content and "480 others" in result.content
+
+
+def test_a_schema_that_doubles_at_each_step_is_given_up_at_the_deadline() -> None:
+    """Regression: the deadline held for the function only, not for the check of its arguments, which took for ever."""
+    # 2**17 steps: seconds, and then the abandoned thread ends and does not disturb other tests
+    steps = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(17)}
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": {**steps, "d17": {}}}
+    tool = Tool("f", "d", schema, lambda **given: given, timeout_s=0.2)
+    assert tool.invoke('{"a": 1}').content.startswith("f: timed out after 0.2 s")
