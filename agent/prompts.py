@@ -53,9 +53,7 @@ EN = Texts(
     ),
     rule_needs="The {parameter} of {tool} comes from the result of {source}: first {source}, then {tool}.",
     needs_joiner=" ",
-    rule_results=(
-        "Once you have the results, call no more tools: answer in the user's language and copy their values."
-    ),
+    rule_results="After the results, answer the question in the user's language, with the values from the results.",
     rule_direct="If no tool is needed, answer directly.",
     repeated_call=(
         "Not run: {name} was already called with these arguments, and its result is above. "

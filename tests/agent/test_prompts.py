@@ -59,7 +59,7 @@ def test_the_english_prompt() -> None:
         "Independent calls go together in one reply.\n"
         "2. The url of read_url comes from the result of get_news: first get_news, then read_url.\n"
         "3. If no tool is needed, answer directly.\n"
-        "4. Once you have the results, call no more tools: answer in the user's language and copy their values."
+        "4. After the results, answer the question in the user's language, with the values from the results."
     )
 
 

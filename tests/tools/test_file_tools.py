@@ -147,7 +147,7 @@ def test_socket_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_one_call_answers_how_many_lines_and_what_heading(place: Path) -> None:
     result = call(place, "read_file", path="README.md")
-    assert result.content.startswith('{"total_lines": 6, "text": "# Title\\n\\n')
+    assert result.content.startswith("README.md has 6 lines. Lines 1-6:\n# Title\n\n")
     assert "cut" not in result.value
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ..definition import Tool, tool
+from ..definition import Tool, ToolResult, tool
 from ..errors import FileAccessError
 from ..file_root import MAX_VISITED, FileRoot, lines_of, text_encoding
 
@@ -22,7 +22,7 @@ _MAX_FOUND_CHARS = 200
 _MAX_READ_CHARS = 4_000
 _MAX_READ_BYTES = 256_000_000
 
-_FilePath = Annotated[str, "As the user gives it, e.g. notes.txt"]
+_FilePath = Annotated[str, "As the user gives it"]
 _FolderPath = Annotated[str, "Folder"]
 
 
@@ -47,11 +47,23 @@ def file_tools(root: Path) -> list[Tool]:
         path: _FilePath,
         start_line: Annotated[int, Field(ge=1)] = 1,
         max_lines: Annotated[int, Field(ge=1, le=1000)] = 200,
-    ) -> dict[str, Any]:
+    ) -> ToolResult:
         """Read a text file. Returns the total number of lines and the text."""
-        return _read(folder, path, start_line, max_lines)
+        value = _read(folder, path, start_line, max_lines)
+        return ToolResult(_as_read(path, value), value=value)
 
     return [list_files, search_files, read_file]
+
+
+def _as_read(path: str, value: dict[str, Any]) -> str:
+    """The result as a person would put it. As JSON, with every line break escaped, it made qwen2.5-coder-1.5b call
+    again or speak about "a JSON object" instead of answering. The count comes first: a later cut must not take it."""
+    total = value["total_lines"]
+    if not total:
+        return f"{path} has 0 lines: it is empty."
+    shown = value.get("lines", f"1-{total} of {total}").partition(" ")[0]
+    after = f"\n[{value['cut']}]" if "cut" in value else ""
+    return f"{path} has {total} lines. Lines {shown}:\n{value['text']}{after}"
 
 
 def _list(root: FileRoot, path: str, pattern: str) -> dict[str, Any]:
