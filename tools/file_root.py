@@ -21,6 +21,10 @@ _SNIFF_BYTES = 65_536
 MAX_VISITED = 20_000  # entries of one walk
 
 
+# Folders that a person would not look into: hidden ones, compiled Python, and setuptools' copy of an editable install.
+_UNSEEN = (".", "__pycache__", "__editable__")
+
+
 class FileRoot:
     """The folder `root`, resolved.
 
@@ -86,14 +90,14 @@ class FileRoot:
         return os.fdopen(descriptor, "rb")
 
     def walk(self, folder: Path) -> Iterator[Path]:
-        """Yield the files below `folder`, sorted, without hidden entries, linked folders and links out of the
-        root.
+        """Yield the files below `folder`, sorted, without hidden entries, what Python makes beside its sources, linked
+        folders and links out of the root.
 
         Ends after `MAX_VISITED` entries.
         """
         visited = 0
         for current, folders, files in os.walk(folder, followlinks=False):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            folders[:] = sorted(name for name in folders if not name.startswith(_UNSEEN))
             for name in sorted(files):
                 visited += 1
                 if visited > MAX_VISITED:

@@ -286,3 +286,12 @@ def test_a_folder_that_nobody_named_is_taken_back(tmp_path: Path) -> None:
         result = read_file.invoke({"path": path})
         assert result.is_error
         assert "call again with 'README.md'" in result.content
+
+
+def test_what_python_makes_beside_its_sources_is_not_searched(tmp_path: Path) -> None:
+    """scripts/run's own editable install put every hit in the list twice, the copy first."""
+    for folder in ("src", "build/__editable__.x-1", "src/__pycache__"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.py").write_text("NEEDLE\n", "utf-8")
+    value = call(tmp_path, "search_files", query="needle").value
+    assert [found["file"] for found in value["lines"]] == ["src/a.py"]
