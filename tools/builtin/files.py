@@ -22,7 +22,7 @@ _MAX_FOUND_CHARS = 200
 _MAX_READ_CHARS = 4_000
 _MAX_READ_BYTES = 256_000_000
 
-_FilePath = Annotated[str, "As the user gives it"]
+_FilePath = Annotated[str, "As the user gives it, e.g. notes.txt"]
 _FolderPath = Annotated[str, "Folder"]
 
 
