@@ -29,12 +29,11 @@ OBEYING_FILE_MODES = (
 )
 Laploop = Callable[..., subprocess.CompletedProcess[str]]
 
-
-@pytest.fixture
 # What a fetch says while it goes on; on a slow machine a line of it comes before the error.
 _PROGRESS = re.compile(r"^fetching |: \d+ %, [\d.]+ MB/s")
 
 
+@pytest.fixture
 def laploop(tmp_path: Path) -> Laploop:
     """Run the command in an empty home whose network is a closed port; `input` is its standard input, else empty."""
     dropped = ("LAPLOOP_", "HF_", "HUGGING", "PIP_", "UV")
