@@ -131,7 +131,7 @@ def _byte_tokenizer(marks: tuple[str, ...]) -> llguidance.LLTokenizer:
         eos_token_id = 256 + len(marks)
         bos_token_id = None
         tokens = [bytes([b]) for b in range(256)] + [b"\xff" + m.encode() for m in marks] + [b"\xff<eos>"]
-        special_token_ids = list(range(256, 257 + len(marks)))  # noqa: RUF012
+        special_token_ids = list(range(256, 257 + len(marks)))  # noqa: RUF012 - read once by llguidance, never changed
 
         def __call__(self, text: bytes | str) -> list[int]:
             return list(text.encode() if isinstance(text, str) else text)

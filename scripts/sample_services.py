@@ -153,7 +153,7 @@ class SampleServices:
         key = topic.strip()
         with self._lock:
             if key not in self._news:
-                self._news[key] = _draw_articles(key, random.Random(f"{self._seed}/{key}/news"), port)  # noqa: S311
+                self._news[key] = _draw_articles(key, random.Random(f"{self._seed}/{key}/news"), port)  # noqa: S311 - sample data
                 self._articles.update({_slug(article.link): article for article in self._news[key]})
             return self._news[key]
 
@@ -165,7 +165,7 @@ class SampleServices:
 
     def _draw_two_cities(self) -> dict[str, Weather]:
         """Draw 北京 and 上海 at least two degrees apart, either the hotter, and by what is felt too."""
-        draw = random.Random(f"{self._seed}/two")  # noqa: S311
+        draw = random.Random(f"{self._seed}/two")  # noqa: S311 - sample data
         colder = draw.randint(-5, 30)
         pair = [colder, colder + draw.randint(2, 9)]
         draw.shuffle(pair)

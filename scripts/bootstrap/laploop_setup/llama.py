@@ -62,7 +62,7 @@ def index_offers(address: str, version: str, wait_s: float = _INDEX_WAIT_S) -> b
     def ask() -> None:
         try:
             page = f"{address}/llama-cpp-python/"  # our constant, or the user's own choice
-            with urllib.request.urlopen(page, timeout=wait_s) as answer:  # noqa: S310
+            with urllib.request.urlopen(page, timeout=wait_s) as answer:  # noqa: S310 - https, by default
                 found.append(f"llama_cpp_python-{version}-" in answer.read().decode("utf-8", "replace"))
         except (OSError, ValueError):
             found.append(False)
