@@ -30,6 +30,25 @@ class Wrapper:
 
 
 @dataclass(frozen=True, slots=True)
+class Labels:
+    """The words that begin the sections of a text protocol, each at the start of a line.
+
+    Args:
+        thought: reasoning.
+        action: the name of one tool.
+        action_input: the arguments of that call, one JSON object.
+        observation: a tool's result; written by us, never by the model.
+        answer: the final answer.
+    """
+
+    thought: str
+    action: str
+    action_input: str
+    observation: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """One family's syntax.
 
@@ -40,6 +59,7 @@ class Dialect:
         think_cut: what closes a thinking block whose budget is used up, so that the answer follows.
         text_never_starts_with: characters with which plain text may not begin while calls are possible, because
             the family would begin a call in a wrapper of its own invention with them.
+        labels: the sections of a text protocol; then there are no wrappers, and the prompt shows the tools.
     """
 
     name: str
@@ -47,6 +67,7 @@ class Dialect:
     wrappers: tuple[Wrapper, ...]
     think_cut: str = ""
     text_never_starts_with: str = ""
+    labels: Labels | None = None
 
     @property
     def native(self) -> Wrapper:
@@ -79,6 +100,14 @@ DIALECTS: dict[str, Dialect] = {
             Wrapper("```json", "```", many=True, whole_answer=True),
         ),
         text_never_starts_with="<`{[",
+    ),
+    # ReAct (Yao et al. 2022, arXiv:2210.03629) in the spelling that its prompts made common. For GGUFs whose template
+    # has no place for tools.
+    "react": Dialect(
+        "react",
+        None,
+        (),
+        labels=Labels("Thought:", "Action:", "Action Input:", "Observation:", "Final Answer:"),
     ),
 }
 
