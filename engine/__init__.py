@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .errors import BackendError, BadModelFileError, ContextError, EngineError, GrammarError
     from .gguf import GGUFFile, read_gguf
     from .grammar import Grammar
-    from .sequence import Step
+    from .sequence import Step, TokenLogprob
 
 _HOME = {
     "BackendError": "errors",
@@ -28,6 +28,7 @@ _HOME = {
     "GrammarError": "errors",
     "SamplingParams": "config",
     "Step": "sequence",
+    "TokenLogprob": "sequence",
     "read_gguf": "gguf",
 }
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "GrammarError",
     "SamplingParams",
     "Step",
+    "TokenLogprob",
     "read_gguf",
 ]
 

@@ -33,6 +33,9 @@ class EngineConfig:
         type_k, type_v: KV cache types (-ctk, -ctv), see KV_TYPES. A quantised V cache needs flash attention.
         use_mmap: map the file instead of reading it.
         jump_forward: decode tokens that the grammar forces in one batch instead of sampling each.
+        draft_max: most tokens that are drafted from the context and verified in one batch; 0 for none. None takes 8,
+            and none any more once it was seen that drafts do not pay on this machine. Drafts change no text, but for
+            the rounding of larger batches on K-quants.
 
     Raises:
         EngineError: a value out of range; the message names it and the choices.
@@ -50,6 +53,7 @@ class EngineConfig:
     type_v: str = "f16"
     use_mmap: bool = True
     jump_forward: bool = True
+    draft_max: int | None = None
 
     def __post_init__(self) -> None:
         _require(self.n_ctx >= 0, f"n_ctx must be 0 (the model's own) or more, got {self.n_ctx}")
@@ -59,6 +63,7 @@ class EngineConfig:
             self.n_seq_max <= self.n_batch,
             f"n_seq_max must be at most n_batch ({self.n_batch}), one token each a decode; got {self.n_seq_max}",
         )
+        _require((self.draft_max or 0) >= 0, f"draft_max must be 0 (no drafts) or more, got {self.draft_max}")
         for name in ("n_threads", "n_threads_batch"):
             value = getattr(self, name)
             _require(value is None or value >= 1, f"{name} must be at least 1, got {value}")
@@ -93,6 +98,8 @@ class SamplingParams:
         logit_bias: token → amount added to its logit.
         n_greedy: the first tokens that are the most probable ones whatever the temperature; for a first token that
             is a decision, such as whether to call a tool.
+        n_logprobs: give each token's probability and this many alternatives, see `TokenLogprob`; None for neither.
+            Tokens are then decoded one by one, also those that a grammar forces.
         seed: None draws one; whole numbers that differ by 2**32 - 1 are the same (that one is llama.cpp's "draw one").
 
     Raises:
@@ -109,6 +116,7 @@ class SamplingParams:
     penalty_last_n: int = 64
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     n_greedy: int = 0
+    n_logprobs: int | None = None
     seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -117,6 +125,7 @@ class SamplingParams:
         _require(0 < self.top_p <= 1, f"top_p must be above 0 and at most 1, got {self.top_p}")
         _require(0 <= self.min_p <= 1, f"min_p must be 0…1, got {self.min_p}")
         _require(self.repeat_penalty > 0, f"repeat_penalty must be above 0, got {self.repeat_penalty}")
+        _require((self.n_logprobs or 0) >= 0, f"n_logprobs must be 0 or more, got {self.n_logprobs}")
         if self.temperature < _COLDEST:
             object.__setattr__(self, "temperature", 0.0)
         if self.seed is not None:

@@ -15,24 +15,32 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Tokens
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import native
 from .config import EngineConfig, SamplingParams
+from .drafting import Drafter, Payoff
 from .errors import ContextError, EngineError
 from .gguf import GGUFFile, kv_bytes, read_gguf
 from .grammar import Grammar
 from .hardware import n_threads
 from .matcher import Matcher
-from .sequence import Sequence, Slot, Step
+from .sequence import Sequence, Step
+from .slots import Slots, shared_prefix
 from .stepper import Stepper
 from .vocabulary import Vocabulary
+from .writer import Writer
 
 _CLOSED = "the engine is closed"
-# From this many tokens before the end of the budget on, the way out of the grammar is watched.
-_CLOSING_ZONE = 1024
-# What is closed although it might still end by itself is closed this many tokens early.
-_MARGIN = 128
+_DRAFT_MAX = 8
+
+
+class _Run(NamedTuple):
+    """A generation's part of a batch: tokens that are its own, and a draft of those behind them."""
+
+    sequence: Sequence
+    tokens: list[int]
+    draft: list[int]
 
 
 class Engine:
@@ -58,7 +66,9 @@ class Engine:
         # llguidance's tables are needed at the first constrained token, after the prompt: build them meanwhile.
         self._preparing = Thread(target=self._prepare_guide)
         self._preparing.start()
-        self._slots = [Slot(i) for i in range(config.n_seq_max)]
+        self._slots = Slots(self.context, config.n_seq_max)
+        self._writer = Writer(self.context, self.vocabulary)
+        self._payoff = Payoff()
         self._active: list[Sequence] = []
         self._waiting: list[Sequence] = []
         self._waiting_lock = Lock()
@@ -182,12 +192,19 @@ class Engine:
         params = sampling or SamplingParams()
         seed = params.seed if params.seed is not None else random.SystemRandom().getrandbits(32)
         with self.model.in_use():  # the grammar's tables call llama.cpp's tokenizer
-            return Sequence(
+            sequence = Sequence(
                 tokens,
                 native.NativeSampler(params, seed & 0xFFFFFFFF, self.vocabulary.n_tokens),
                 Matcher(grammar, self.vocabulary) if grammar else None,
                 min(max_tokens or room, room),
             )
+        sequence.n_logprobs = params.n_logprobs
+        # A forced token's logits are never read; who asks for each token's probability has each one decoded by itself.
+        sequence.jump_forward = self.config.jump_forward and params.n_logprobs is None
+        most = _DRAFT_MAX if self.config.draft_max is None else self.config.draft_max
+        if most:
+            sequence.drafter = Drafter(sequence.tokens, most)
+        return sequence
 
     def read(self, sequence: Sequence) -> Iterator[Step]:
         """The steps of a prepared generation; closing the iterator ends it."""
@@ -235,7 +252,7 @@ class Engine:
             self._sample(runs)
         return len(runs)
 
-    def _next_batch(self) -> list[tuple[Sequence, list[int]]]:
+    def _next_batch(self) -> list[_Run]:
         """Whose turn it is, each with the tokens to decode."""
         runs = []
         budget = self.context.n_batch
@@ -244,19 +261,29 @@ class Engine:
             pending = sequence.pending[:budget]
             if pending and not sequence.is_behind:
                 budget -= len(pending)
-                runs.append((sequence, pending))
+                runs.append(_Run(sequence, pending, []))
+        if len(runs) == 1 and budget:  # several generations fill the batch by themselves
+            runs = [runs[0]._replace(draft=self._draft(runs[0].sequence, budget))]
         return runs
+
+    def _draft(self, sequence: Sequence, n_most: int) -> list[int]:
+        """What may come behind a generation's tokens, as far as its grammar and budget let it; mostly nothing."""
+        pays = self._payoff.pays or self.config.draft_max is not None
+        if not (sequence.drafter and sequence.n_generated and self._slots.can_forget_tails and pays):
+            return []
+        draft = sequence.drafter.propose()[: min(n_most, sequence.n_left - 1)]
+        end = next((i for i, token in enumerate(draft) if token in self.vocabulary.eog), len(draft))
+        return sequence.matcher.allowed_prefix(draft[:end]) if sequence.matcher else draft[:end]
 
     def _admit(self) -> None:
         """Give waiting generations a slot, first come first served, as long as the cache can hold them to their end."""
         with self._waiting_lock:
             while sequence := next((s for s in self._waiting if not s.is_behind), None):
                 reserved = sum(s.n_reserved for s in self._active)
-                idle = [slot for slot in self._slots if not slot.busy]
-                if not idle or (self._active and reserved + sequence.n_reserved > self.n_ctx):
+                if not self._slots.any_idle or (self._active and reserved + sequence.n_reserved > self.n_ctx):
                     return
                 self._waiting.remove(sequence)
-                self._place(sequence, idle, reserved)
+                self._slots.place(sequence, reserved)
                 self._active.append(sequence)
 
     def _suspend(self) -> bool:
@@ -276,167 +303,79 @@ class Engine:
             sequence.slot = None
             return True
 
-    def _place(self, sequence: Sequence, idle: list[Slot], reserved: int) -> None:
-        """Take the idle slot that shares the longest prefix; of equals the one used longest ago."""
-        slot = max(idle, key=lambda s: (s.shared_with(sequence.tokens), -s.last_used))
-        # The last token is decoded again: its logits are not kept.
-        keep = min(slot.shared_with(sequence.tokens), len(sequence.tokens) - 1)
-        self._forget(slot, keep)
-        free = self.n_ctx - reserved - sequence.n_reserved
-        for other in sorted((s for s in idle if s is not slot), key=lambda s: s.last_used):
-            held = sum(len(s.cached) for s in idle if s is not slot)
-            if held > free:
-                self._forget(other, 0)
-        slot.busy, sequence.slot = True, slot
-        if not sequence.n_generated:
-            sequence.timings.n_cached = len(slot.cached)
-
-    def _forget(self, slot: Slot, start: int) -> None:
-        # Asked for even where nothing should be left to forget: an aborted batch may have left cells behind.
-        if not self.context.forget(slot.seq_id, start):
-            self.context.forget(slot.seq_id, 0)
-            start = 0
-        del slot.cached[start:]
-
     def _reap(self) -> None:
         """Drop generations that nobody reads any more; a cache stays for the next prompt that begins the same way."""
         with self._waiting_lock:
             self._waiting = [s for s in self._waiting if not s.abandoned]
         for sequence in [s for s in self._active if s.abandoned or s.error]:
             self._retire(sequence)
-        owners = {id(s.slot) for s in self._active}
-        for slot in self._slots:
-            if slot.busy and id(slot) not in owners:
-                slot.busy, slot.last_used = False, time.monotonic()
+        self._slots.release(self._active)
 
-    def _decode(self, runs: list[tuple[Sequence, list[int]]]) -> bool:
+    def _decode(self, runs: list[_Run]) -> bool:
         """Decode a batch; False if it was stopped or failed, and nothing of it counts."""
         started = time.perf_counter()
         batch = []
-        for sequence, tokens in runs:
+        for sequence, tokens, draft in runs:
             assert sequence.slot
-            at_end = len(sequence.slot.cached) + len(tokens) == len(sequence.tokens)
-            batch.append((sequence.slot.seq_id, len(sequence.slot.cached), tokens, int(at_end)))
+            n_cached = len(sequence.slot.cached)
+            at_end = n_cached + len(tokens) == len(sequence.tokens)
+            batch.append((sequence.slot.seq_id, n_cached, tokens + draft, 1 + len(draft) if at_end else 0))
         try:
             finished = self.context.decode(batch)
         except EngineError as error:
             finished = False
-            for sequence, _ in runs:
-                sequence.error = error
+            for run in runs:
+                run.sequence.error = error
         if not finished:
-            for sequence, _ in runs:
-                assert sequence.slot
-                self._forget(sequence.slot, len(sequence.slot.cached))
+            for run in runs:
+                assert run.sequence.slot
+                self._slots.forget(run.sequence.slot, len(run.sequence.slot.cached))
             return False
         elapsed = time.perf_counter() - started
-        for sequence, tokens in runs:
+        for sequence, tokens, draft in runs:
             assert sequence.slot
-            sequence.slot.cached += tokens
-            if sequence.n_generated:
-                sequence.timings.generate_s += elapsed
-            else:
-                sequence.timings.prompt_s += elapsed
+            sequence.slot.cached += tokens + draft
+            sequence.timings.count(elapsed, generating=sequence.n_generated > 0)
+        if len(runs) == 1 and len(runs[0].tokens) == 1:
+            self._payoff.begin(elapsed, drafted=bool(runs[0].draft))
         return True
 
-    def _sample(self, runs: list[tuple[Sequence, list[int]]]) -> None:
+    def _sample(self, runs: list[_Run]) -> None:
         at = -1
-        for sequence, tokens in runs:
+        for sequence, tokens, draft in runs:
             at += len(tokens)
-            if sequence.pending:
-                continue  # its prompt goes on in the next batch
-            try:
-                self._advance(sequence, at)
-            except Exception as error:  # noqa: BLE001  # whatever it is, it belongs to this generation's reader
-                sequence.error = error
-            if sequence.finish_reason or sequence.error:
-                self._retire(sequence)
+            if not sequence.pending:  # else its prompt goes on in the next batch
+                try:
+                    n_right = self._advance(sequence, at, draft)
+                    self._payoff.end(1 + n_right)
+                except Exception as error:  # noqa: BLE001  # whatever it is, it belongs to this generation's reader
+                    sequence.error = error
+                if sequence.finish_reason or sequence.error:
+                    self._retire(sequence)
+            at += len(draft)
+
+    def _advance(self, sequence: Sequence, at: int, draft: list[int]) -> int:
+        """Choose tokens from the logits of the batch's token `at` and of the draft behind it, as long as the draft is
+        what was chosen; return how much of it was."""
+        n_before, n_right = len(sequence.tokens), 0
+        sequence.timings.n_steps += 1
+        while True:
+            self._writer.advance(sequence, at + n_right)
+            new = sequence.tokens[n_before:]
+            n_right = shared_prefix(draft, new)
+            if sequence.finish_reason or n_right < len(new):
+                break
+        if draft:
+            assert sequence.slot and sequence.drafter
+            self._slots.forget(sequence.slot, n_before + n_right)
+            sequence.drafter.learn(len(draft), n_right)
+            sequence.timings.n_drafted += len(draft)
+            sequence.timings.n_accepted += n_right
+        return n_right
 
     def _retire(self, sequence: Sequence) -> None:
         self._active.remove(sequence)
         sequence.sampler.close()
-
-    def _advance(self, sequence: Sequence, at: int) -> None:
-        """Choose the next token from the logits of the batch's token `at`, and add what the grammar forces after it."""
-        matcher, timings = sequence.matcher, sequence.timings
-        if matcher:
-            started = time.perf_counter()
-            if not sequence.n_generated and self.config.jump_forward and matcher.forced():
-                self._append(sequence, [])
-                return
-            matcher.mask(self.context.logits(at, self.vocabulary.n_tokens))
-            timings.mask_s += time.perf_counter() - started
-        started = time.perf_counter()
-        token = sequence.sampler.sample(self.context, at)
-        timings.sample_s += time.perf_counter() - started
-        timings.n_steps += 1
-        if token in self.vocabulary.eog:
-            self._emit(sequence, [], "stop")
-        else:
-            self._append(sequence, [token])
-
-    def _append(self, sequence: Sequence, new: list[int]) -> None:
-        """Put `new` behind a generation, and what the grammar forces after it; where its budget would then be too small
-        to close the grammar, close it instead."""
-        matcher = sequence.matcher
-        if not matcher:
-            self._emit(sequence, new, None)
-            return
-        started = time.perf_counter()
-        before = self._way_out(sequence, matcher)
-        matcher.consume(new)
-        if self.config.jump_forward and (forced := matcher.forced()):
-            matcher.consume(forced)
-            for token in forced:
-                sequence.sampler.accept(token)
-            new = new + forced
-        left = sequence.n_left - len(new)
-        after = None
-        if before and before[: len(new)] == new:
-            after = before[len(new) :]
-        elif left <= _CLOSING_ZONE + len(before or ()):
-            after = matcher.way_out()
-        sequence.timings.mask_s += time.perf_counter() - started
-        if before is not None and len(before) <= sequence.n_left and self._too_late(before, after, left):
-            # In a grammar that asks for nothing, what was cut is free text, or a call that had just begun.
-            self._emit(sequence, before, "stop" if sequence.obliged else "length")
-            return
-        sequence.way_out = after
-        complete = matcher.must_end or (sequence.obliged and left == 0 and matcher.may_end)
-        self._emit(sequence, new, "stop" if complete and left >= 0 else None)
-
-    def _way_out(self, sequence: Sequence, matcher: Matcher) -> list[int] | None:
-        """The way out from where the grammar stands, once the end of the budget is in sight."""
-        left, known = sequence.n_left, sequence.way_out
-        if left > _CLOSING_ZONE or (known is not None and len(known) <= left):
-            return known
-        way_out = matcher.way_out() if known is None else known
-        if way_out is None or len(way_out) > left:
-            way_out = matcher.way_out(thorough=True)
-        return way_out
-
-    @staticmethod
-    def _too_late(before: list[int], after: list[int] | None, left: int) -> bool:
-        if after is None:  # none was found; perhaps there is one further on
-            return left <= len(before) + _MARGIN
-        return len(after) > left
-
-    def _emit(self, sequence: Sequence, tokens: list[int], finish_reason: str | None) -> None:
-        tokens = tokens[: sequence.n_left]
-        sequence.tokens += tokens
-        sequence.timings.n_generated = sequence.n_generated
-        step = Step(tuple(tokens), self.vocabulary.bytes_of(tokens))
-        put_in = list(sequence.watch(step)) if sequence.watch else []
-        if sequence.stopped:
-            finish_reason = "stop"
-        elif not finish_reason and sequence.n_left <= 0:
-            finish_reason = "length"
-        # The step first: whoever sees the reason must find the step.
-        sequence.out.append(step._replace(finish_reason=finish_reason))
-        sequence.finish_reason = finish_reason
-        if put_in and not finish_reason:
-            for token in put_in:
-                sequence.sampler.accept(token)
-            self._append(sequence, put_in)
 
 
 def _gpu_layers(wanted: int | None) -> int:

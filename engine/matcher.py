@@ -71,6 +71,10 @@ class Matcher:
         """The tokens that must come next, if any: those of tokenizing the forced text as a whole."""
         return forced_tokens(self._matcher, self._vocabulary.alphabet)
 
+    def allowed_prefix(self, tokens: Sequence[int]) -> list[int]:
+        """As many of the first of these tokens as may come next, one after another."""
+        return list(tokens[: self._matcher.validate_tokens(list(tokens))]) if tokens else []
+
     @property
     def may_end(self) -> bool:
         """Whether the generation may end here."""

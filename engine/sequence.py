@@ -1,4 +1,4 @@
-"""One generation under way, and the slot of KV cache it lives in.
+"""One generation under way.
 
 Stores what cannot be derived: the tokens, how many of them are in the cache, where the grammar stands. Does not decode.
 """
@@ -8,46 +8,48 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Sequence as Tokens
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
+from .drafting import Drafter
 from .matcher import Matcher
 from .native import NativeSampler
+
+if TYPE_CHECKING:
+    from .slots import Slot
 
 # A reader that does not read holds its own generation back, not the others.
 _MOST_UNREAD_STEPS = 16
 
 
+class TokenLogprob(NamedTuple):
+    """How probable the model found a token, by its own distribution: before grammar, penalties and temperature.
+
+    Args:
+        token: the token.
+        logprob: natural logarithm of its probability; 0 for one that was put in and not chosen.
+        top: the most probable tokens with theirs, best first, as many as were asked for.
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
 class Step(NamedTuple):
-    """What one decode step gave a generation.
+    """What one choice gave a generation; a decode gives one, or several where a draft came true.
 
     Args:
         tokens: the new tokens: one sampled, then those that the grammar forced.
         text: their bytes; may end inside a character.
         finish_reason: None while it goes on, then "stop" or "length".
+        logprobs: one for each token, where `SamplingParams.n_logprobs` asked for them.
     """
 
     tokens: tuple[int, ...]
     text: bytes
     finish_reason: str | None = None
-
-
-@dataclass
-class Slot:
-    """One sequence id of the context and the tokens whose keys and values it holds."""
-
-    seq_id: int
-    cached: list[int] = field(default_factory=list)
-    last_used: float = 0.0
-    busy: bool = False
-
-    def shared_with(self, tokens: Tokens[int]) -> int:
-        """Length of the common prefix of the cache and `tokens`."""
-        cached = self.cached
-        n = min(len(cached), len(tokens))
-        if cached[:n] == list(tokens[:n]):
-            return n
-        return next(i for i in range(n) if cached[i] != tokens[i])
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 @dataclass
@@ -59,9 +61,18 @@ class Timings:
     prompt_s: float = 0.0
     n_generated: int = 0
     generate_s: float = 0.0
-    n_steps: int = 0
+    n_steps: int = 0  # decodes from whose logits tokens were chosen
+    n_drafted: int = 0  # tokens
+    n_accepted: int = 0  # of them
     mask_s: float = 0.0
     sample_s: float = 0.0
+
+    def count(self, elapsed_s: float, *, generating: bool) -> None:
+        """Count a decode."""
+        if generating:
+            self.generate_s += elapsed_s
+        else:
+            self.prompt_s += elapsed_s
 
     def absorb(self, first: Timings) -> None:
         """Count an attempt on the same prompt that came first and gave nothing."""
@@ -95,6 +106,9 @@ class Sequence:
         self.abandoned = False  # nobody reads it any more
         self.stopped = False  # its watch has seen enough
         self.timings = Timings(n_prompt=self.n_prompt)
+        self.jump_forward = True
+        self.drafter: Drafter | None = None
+        self.n_logprobs: int | None = None
         #: Sees every step before the next token is chosen, in the thread that decodes. It may call `limit` and `stop`;
         #: the tokens it returns are put in behind the step as if they had been chosen.
         self.watch: Callable[[Step], Tokens[int]] | None = None

@@ -189,5 +189,5 @@ def test_timings_count_what_was_done(tiny_engine: Engine) -> None:
     sequence = tiny_engine.prepare([65] * 30, never_ending(tiny_engine), None, 10)
     n_steps = len(list(tiny_engine.read(sequence)))
     t = sequence.timings
-    assert (t.n_prompt, t.n_cached, t.n_generated, t.n_steps) == (30, 0, 10, n_steps)
+    assert (t.n_prompt, t.n_cached, t.n_generated, t.n_steps + t.n_accepted) == (30, 0, 10, n_steps)
     assert t.prompt_s > 0 and t.generate_s > 0

@@ -8,7 +8,9 @@ C113 (a text that collapses into a loop) belongs to another issue.
 
 from __future__ import annotations
 
+import dataclasses
 import gc
+import math
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -20,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from laploop.engine import Engine, EngineConfig, Grammar, SamplingParams
+from laploop.engine.drafting import Payoff
 
 GREEDY = SamplingParams(temperature=0)
 SEEDED = SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0, seed=7)
@@ -68,8 +71,9 @@ def prompts(engine: Engine, n: int, seed: int = 0) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def alone(tiny_path: Path) -> Iterator[Callable[..., list[int]]]:
-    """A run on an engine that remembers nothing: another prompt, sharing no token, is put through before."""
-    with Engine.load(tiny_path, config()) as engine:
+    """A run on an engine that remembers nothing: another prompt, sharing no token, is put through before. Nor does it
+    draft, so that every law here is also one of drafts."""
+    with Engine.load(tiny_path, config(draft_max=0)) as engine:
 
         def fresh(prompt: list[int], *args: Any, **kwargs: Any) -> list[int]:
             run(engine, [(prompt[0] + 1) % 256], n=1)
@@ -143,7 +147,7 @@ def test_prompts_that_fill_the_cache_wait_for_room(tiny_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def step_by_step(tiny_path: Path) -> Iterator[Engine]:
-    with Engine.load(tiny_path, config(jump_forward=False)) as engine:
+    with Engine.load(tiny_path, config(jump_forward=False, draft_max=0)) as engine:
         yield engine
 
 
@@ -176,6 +180,110 @@ def test_jump_forward_agrees_greedily_where_forced_text_splits_as_the_model_spli
     bits = Grammar('start: "(" BIT "," BIT "," BIT ")"\nBIT: /[01]/\n')
     for prompt in prompts(tiny_engine, 10, seed=4):
         assert run(tiny_engine, prompt, GREEDY, bits) == run(step_by_step, prompt, GREEDY, bits)
+
+
+# -- drafts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SEEDED, SamplingParams(temperature=0.7, top_k=5, seed=3)])
+@pytest.mark.parametrize("grammar", [None, CALL], ids=["free", "constrained"])
+@pytest.mark.parametrize("most", [1, 3, 8, 40])
+def test_drafts_change_nothing(
+    tiny_path: Path, alone: Callable[..., list[int]], sampling: SamplingParams, grammar: Grammar | None, most: int
+) -> None:
+    """Each drafted token counts only if it is the one that is chosen; with a seed that holds for chance too, since a
+    wrong draft costs no draw. A random model repeats itself soon when it is greedy: there the drafts come true."""
+    n_drafted = n_accepted = 0
+    with Engine.load(tiny_path, config(draft_max=most)) as engine:
+        for prompt in prompts(engine, 8, seed=5):
+            repeating = prompt * 3
+            sequence = engine.prepare(repeating, sampling, grammar, 60)
+            tokens = [t for step in engine.read(sequence) for t in step.tokens]
+            assert tokens == alone(repeating, sampling, grammar, 60)
+            n_drafted += sequence.timings.n_drafted
+            n_accepted += sequence.timings.n_accepted
+            assert sequence.timings.n_steps + sequence.timings.n_accepted <= sequence.n_generated + 1
+    assert n_accepted <= n_drafted
+    if sampling is GREEDY and not grammar:
+        assert n_accepted
+
+
+def test_a_draft_that_came_true_saves_decodes(tiny_path: Path) -> None:
+    """Greedy and without an end, the tiny model soon writes what it wrote before."""
+    with Engine.load(tiny_path, config(draft_max=8)) as engine:
+        sequence = engine.prepare([65, 66, 67], endless(engine), None, 200)
+        tokens = [t for step in engine.read(sequence) for t in step.tokens]
+    assert len(tokens) == 200 and sequence.timings.n_accepted > 10
+    assert sequence.timings.n_steps == 200 - sequence.timings.n_accepted
+
+
+def test_drafts_end_with_a_reply_in_the_middle_of_them(tiny_path: Path, alone: Callable[..., list[int]]) -> None:
+    """The end of the budget, and a watch that stops, inside a draft; what follows finds a right cache."""
+    with Engine.load(tiny_path, config(draft_max=8)) as engine:
+        for n in range(40, 60):
+            assert run(engine, [65, 66, 67], endless(engine), n=n) == alone([65, 66, 67], endless(engine), n=n)
+            sequence = engine.prepare([65, 66, 67], endless(engine), None, 100)
+            seen: list[int] = []
+
+            def watch(step: Any, sequence: Any = sequence, seen: list[int] = seen, n: int = n) -> list[int]:
+                seen.extend(step.tokens)
+                if len(seen) >= n:
+                    sequence.stop()
+                return []
+
+            sequence.watch = watch
+            tokens = [t for step in engine.read(sequence) for t in step.tokens]
+            assert tokens == seen == alone([65, 66, 67], endless(engine), n=n)
+            after = [65, 66, 67, *tokens, 90, 91]
+            assert run(engine, after, SEEDED) == alone(after, SEEDED)
+
+
+def test_drafts_that_do_not_pay_end() -> None:
+    """A machine on which a batch costs what its tokens cost one by one."""
+    payoff = Payoff()
+    for _ in range(30):
+        payoff.begin(1.0, drafted=False)
+        payoff.end(1)
+        payoff.begin(5.0, drafted=True)
+        payoff.end(3)
+    assert not payoff.pays
+    cheap = Payoff()
+    for _ in range(30):
+        cheap.begin(1.0, drafted=False)
+        cheap.end(1)
+        cheap.begin(2.0, drafted=True)
+        cheap.end(3)
+    assert cheap.pays
+
+
+# -- probabilities --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grammar", [None, CALL], ids=["free", "constrained"])
+def test_logprobs_are_those_of_the_models_own_distribution(tiny_path: Path, grammar: Grammar | None) -> None:
+    """Summing over all tokens gives 1; the best token of a greedy free text is the one that is chosen; asking for them
+    changes no token where nothing is forced into other tokens."""
+    with Engine.load(tiny_path, config(jump_forward=False)) as engine:
+        n_vocab = engine.vocabulary.n_tokens
+        for sampling in (GREEDY, SEEDED):
+            asked = dataclasses.replace(sampling, n_logprobs=n_vocab)
+            steps = list(engine.generate([65, 66], asked, grammar, 30))
+            assert [t for s in steps for t in s.tokens] == run(engine, [65, 66], sampling, grammar, 30)
+            for step in steps:
+                assert [p.token for p in step.logprobs] == list(step.tokens)
+                for p in step.logprobs:
+                    if p.top:
+                        assert abs(sum(math.exp(v) for _, v in p.top) - 1) < 1e-4
+                        assert dict(p.top)[p.token] == pytest.approx(p.logprob, abs=1e-5)
+                        assert [v for _, v in p.top] == sorted((v for _, v in p.top), reverse=True)
+                        if sampling is GREEDY and not grammar:
+                            assert p.top[0][0] == p.token
+
+
+def test_without_asking_there_are_no_logprobs(tiny_engine: Engine) -> None:
+    assert all(step.logprobs == () for step in tiny_engine.generate([65, 66], GREEDY, None, 5))
+    steps = list(tiny_engine.generate([65, 66], SamplingParams(temperature=0, n_logprobs=0), None, 5))
+    assert all(p.top == () and p.logprob < 0 for step in steps for p in step.logprobs)
 
 
 # -- readers ----------------------------------------------------------------------------------------------------------
