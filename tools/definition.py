@@ -11,13 +11,15 @@ from __future__ import annotations
 import copy
 import functools
 import re
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, overload
 
-from .arguments import parse_arguments
-from .errors import RegistryError, SchemaError, ToolError
-from .invocation import DeadlineError, error_line, run_to_deadline
+from .arguments import ParsedArguments, parse_arguments
+from .errors import ArgumentsError, RegistryError, SchemaError, ToolError
+from .invocation import DeadlineError, GivenUpError, error_line, given_up, run_to_deadline
+from .isolation import ProcessEndedError, ProcessLimits, check_importable, run_isolated
 from .result_text import to_text
 from .schema import check_parameters, read_function
 from .signature import Binder, accepts_any_keyword, read_parameters
@@ -35,12 +37,14 @@ class ToolResult:
         is_error: whether `content` tells of a fault.
         value: what the function returned, as it was; None for errors.
         notes: repairs and conversions of the arguments, and remarks of the tool; for logs and traces.
+        fault: what ended the call, where it was not the function itself: "arguments", "timeout", "stopped", "died".
     """
 
     content: str
     is_error: bool = False
     value: Any = None
     notes: tuple[str, ...] = ()
+    fault: str = field(default="", compare=False)  # it explains `content`, and never differs alone
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # two tools are the same only if they are one object: functions differ
@@ -58,6 +62,9 @@ class Tool:
         group: a name by which tools can be shown or hidden together.
         needs: parameter → name of the tool whose result supplies it.
         strict: parameters whose values are never repaired or converted (paths, URLs, SQL, commands).
+        isolated: each call runs in a process of its own, which is killed at `timeout_s`. The function must be one
+            that another process can import: at the top of a module that is not the main script.
+        memory_mb: most address space of an isolated call's process; None for no limit.
 
     Raises:
         RegistryError: the name is not allowed.
@@ -76,6 +83,8 @@ class Tool:
     group: str = ""
     needs: Mapping[str, str] = field(default_factory=dict)
     strict: frozenset[str] = frozenset()
+    isolated: bool = False
+    memory_mb: int | None = 1024
     _binder: Binder = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -100,6 +109,10 @@ class Tool:
             raise ToolError(f"{self.name}: effects are {shown}; choose from {', '.join(sorted(EFFECTS))}")
         if self.timeout_s is not None and not self.timeout_s > 0:
             raise ToolError(f"{self.name}: timeout_s is {self.timeout_s}; give seconds above 0, or None for no limit")
+        if self.memory_mb is not None and not self.memory_mb > 0:
+            raise ToolError(f"{self.name}: memory_mb is {self.memory_mb}; give megabytes above 0, or None for no limit")
+        if self.isolated:
+            check_importable(self.name, self.function)
         known = set(self.parameters.get("properties", {}))
         listed = ", ".join(sorted(known)) or "none"
         for label, names in (("strict", self.strict), ("needs", set(self.needs))):
@@ -126,40 +139,69 @@ class Tool:
         }
         return {"type": "function", "function": function}
 
-    def invoke(self, arguments: Mapping[str, Any] | str) -> ToolResult:
+    def checked(self, arguments: Mapping[str, Any] | str) -> ParsedArguments:
+        """The arguments as `invoke` would use them; raises ToolError for those that it would refuse.
+
+        Takes at most `timeout_s`: a schema of a few lines can ask for a billion steps.
+        """
+        try:
+            parsed: ParsedArguments = run_to_deadline(
+                lambda: parse_arguments(arguments, self.parameters, self.strict),
+                self.timeout_s,
+                self.name,
+                finish=lambda value: value,
+            )
+        except DeadlineError:
+            raise ToolError(f"checking the arguments took longer than {self.timeout_s:g} s") from None
+        return parsed
+
+    def invoke(self, arguments: Mapping[str, Any] | str, *, stop: threading.Event | None = None) -> ToolResult:
         """Run the tool on `arguments` (JSON text, or an object) and return its result; safe to call from any
         thread.
 
-        Arguments are checked and the function runs in a thread of its own (see `invocation`); the caller waits at most
-        `timeout_s`.
+        Arguments are checked and the function runs in a thread of its own (see `invocation`), or in a process
+        (`isolated`); the caller waits at most `timeout_s`, and no longer than until `stop` is set.
         KeyboardInterrupt in the waiting thread passes through.
         """
         notes: tuple[str, ...] = ()
 
-        def work() -> Any:  # checking arguments takes time too: a schema of a few lines can ask for a billion steps
+        def work() -> Any:  # checking arguments takes time too
             nonlocal notes
             parsed = parse_arguments(arguments, self.parameters, self.strict)
             notes = parsed.notes
-            return self._binder.call(parsed.value)
+            return self._run_isolated(parsed.value) if self.isolated else self._binder.call(parsed.value)
 
         try:
-            result: ToolResult = run_to_deadline(work, self.timeout_s, self.name, finish=_as_result)
+            result: ToolResult = run_to_deadline(work, self.timeout_s, self.name, finish=as_result, stop=stop)
         except DeadlineError:
-            text = f"timed out after {self.timeout_s:g} s; the call was given up and its result, if any, is lost"
-            return _failure(f"{self.name}: {text}", notes)
+            how = "its process was killed" if self.isolated else "the call was given up"
+            text = f"timed out after {self.timeout_s:g} s; {how} and its result, if any, is lost"
+            return failure(f"{self.name}: {text}", notes, "timeout")
+        except GivenUpError:
+            how = "its process was killed" if self.isolated else "nobody waits for it any more"
+            return failure(f"{self.name}: stopped before it returned; {how}", notes, "stopped")
         except ToolError as error:
-            return _failure(f"{self.name}: {' '.join(str(error).split())}", notes)
+            fault = {ArgumentsError: "arguments", ProcessEndedError: "died"}.get(type(error), "")
+            return failure(f"{self.name}: {' '.join(str(error).split())}", notes, fault)
         except Exception as error:  # noqa: BLE001 - whatever a tool raises is an answer for the model
-            return _failure(error_line(error), notes)
-        return ToolResult(result.content, result.is_error, result.value, (*notes, *result.notes))
+            return failure(error_line(error), notes)
+        return ToolResult(result.content, result.is_error, result.value, (*notes, *result.notes), result.fault)
+
+    def _run_isolated(self, arguments: Mapping[str, Any]) -> ToolResult:
+        stop = given_up()
+        assert stop is not None, "run_to_deadline sets it"
+        fields = run_isolated(self.function, arguments, ProcessLimits(self.memory_mb, self.timeout_s), stop)
+        return ToolResult(**{**fields, "notes": tuple(fields["notes"])})
 
 
-def _as_result(value: Any) -> ToolResult:
+def as_result(value: Any) -> ToolResult:
+    """What a function returned, as a result."""
     return value if isinstance(value, ToolResult) else ToolResult(to_text(value), value=value)
 
 
-def _failure(text: str, notes: tuple[str, ...]) -> ToolResult:
-    return ToolResult(to_text(text), is_error=True, notes=notes)
+def failure(text: str, notes: tuple[str, ...], fault: str = "") -> ToolResult:
+    """A result that tells of a fault."""
+    return ToolResult(to_text(text), is_error=True, notes=notes, fault=fault)
 
 
 def check_name(name: str) -> None:
@@ -186,6 +228,8 @@ def tool(
     group: str = ...,
     needs: Mapping[str, str] = ...,
     strict: frozenset[str] | set[str] = ...,
+    isolated: bool = ...,
+    memory_mb: int | None = ...,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -201,6 +245,8 @@ def tool(
     group: str = "",
     needs: Mapping[str, str] | None = None,
     strict: frozenset[str] | set[str] = frozenset(),
+    isolated: bool = False,
+    memory_mb: int | None = 1024,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a `Tool` of a function: `@tool`, or `@tool(effects={"read", "network"}, …)`.
 
@@ -214,7 +260,7 @@ def tool(
     if function is None:
         return functools.partial(
             tool, name=name, description=description, effects=effects, timeout_s=timeout_s,
-            run_alone=run_alone, group=group, needs=needs or {}, strict=strict,
+            run_alone=run_alone, group=group, needs=needs or {}, strict=strict, isolated=isolated, memory_mb=memory_mb,
         )  # fmt: skip
     if isinstance(function, Tool):
         raise ToolError(f"{function.name} is a Tool already; use it as it is")
@@ -232,4 +278,6 @@ def tool(
         group=group,
         needs=needs or {},
         strict=frozenset(strict) | read.strict,
+        isolated=isolated,
+        memory_mb=memory_mb,
     )

@@ -13,6 +13,7 @@ import contextvars
 import inspect
 import re
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -22,12 +23,33 @@ _MAX_MESSAGE_CHARS = 500
 _PATH = re.compile(r"(?<![\w:/.\\])(?:[A-Za-z]:[\\/]|\\\\|/)(?:[^\s'\"<>|:;,()\\/]+[\\/]+)+([^\s'\"<>|:;,()\\/]*)")
 
 
+_POLL_S = 0.05  # how soon a call that is given up is left
+_GIVEN_UP: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("laploop_given_up", default=None)
+
+
 class DeadlineError(Exception):
     """The function had not returned at its deadline; its thread was left behind."""
 
 
+class GivenUpError(Exception):
+    """The caller wants the result no longer; the function's thread was left behind."""
+
+
+def given_up() -> threading.Event | None:
+    """Inside a tool: an event that is set once nobody waits for the call any more (deadline, stop). None outside.
+
+    A tool that works for long may look at it and end early.
+    """
+    return _GIVEN_UP.get()
+
+
 def run_to_deadline(
-    work: Callable[[], Any], timeout_s: float | None, name: str, *, finish: Callable[[Any], Any]
+    work: Callable[[], Any],
+    timeout_s: float | None,
+    name: str,
+    *,
+    finish: Callable[[Any], Any],
+    stop: threading.Event | None = None,
 ) -> Any:
     """Return `finish(work())`; an awaitable that `work` returns is awaited, an async generator collected into
     a list.
@@ -37,21 +59,35 @@ def run_to_deadline(
         timeout_s: seconds to wait; None waits for ever.
         name: for the thread, so that an abandoned one can be recognised.
         finish: called in the thread too: turning a result into text can hang or fail like the rest.
+        stop: once it is set, the call is given up as at its deadline.
 
     Raises:
         DeadlineError: not done after `timeout_s`. A coroutine is cancelled; other code goes on unheard.
+        GivenUpError: `stop` was set before it was done.
         Exception: whatever `work` raised; KeyboardInterrupt, SystemExit and the like become RuntimeError.
     """
     run = _Run(work, finish)
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=(run.body,), name=f"laploop-tool-{name}", daemon=True)
     thread.start()
-    if not run.done.wait(timeout_s):
-        run.cancel()
-        raise DeadlineError
+    end_s = None if timeout_s is None else time.monotonic() + timeout_s
+    while not run.done.wait(_next_wait_s(end_s, polled=stop is not None)):
+        if stop is not None and stop.is_set():
+            run.cancel()
+            raise GivenUpError
+        if end_s is not None and time.monotonic() >= end_s:
+            run.cancel()
+            raise DeadlineError
     if run.error is not None:
         raise run.error
     return run.value
+
+
+def _next_wait_s(end_s: float | None, *, polled: bool) -> float | None:
+    left_s = None if end_s is None else max(0.0, end_s - time.monotonic())
+    if not polled:
+        return left_s
+    return _POLL_S if left_s is None else min(_POLL_S, left_s)
 
 
 class _Run:
@@ -61,11 +97,13 @@ class _Run:
         self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
         self._cancelled = False
         self._lock = threading.Lock()
+        self.given_up = threading.Event()
         self.done = threading.Event()
         self.value: Any = None
         self.error: Exception | None = None
 
     def body(self) -> None:
+        _GIVEN_UP.set(self.given_up)
         try:
             value = self._work()
             if inspect.isawaitable(value) or inspect.isasyncgen(value):
@@ -95,7 +133,8 @@ class _Run:
                 self._task = None
 
     def cancel(self) -> None:
-        """Ask a coroutine to stop; code that is not asynchronous cannot be asked."""
+        """Ask a coroutine to stop; code that is not asynchronous can only look at `given_up`."""
+        self.given_up.set()
         with self._lock:
             self._cancelled = True
             if self._task is not None:
