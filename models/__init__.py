@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .errors import ModelError, ModelUnavailableError
     from .grammar import tool_grammar
     from .model import Model
+    from .openai_clients import async_openai_client, openai_client
     from .parser import OutputParser, ParsedOutput, parse_output
     from .request import Request
     from .resolve import ResolvedModel, resolve_model
@@ -36,6 +37,8 @@ _HOME = {
     "ResolvedModel": "resolve",
     "ScriptedModel": "scripted",
     "accumulate": "completion",
+    "async_openai_client": "openai_clients",
+    "openai_client": "openai_clients",
     "parse_output": "parser",
     "render_prompt": "template",
     "resolve_model": "resolve",
@@ -56,6 +59,8 @@ __all__ = [
     "ResolvedModel",
     "ScriptedModel",
     "accumulate",
+    "async_openai_client",
+    "openai_client",
     "parse_output",
     "render_prompt",
     "resolve_model",
