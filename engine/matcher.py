@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from .bitmask import apply_bitmask, only_token
 from .errors import GrammarError
 from .grammar import Grammar, compile_matcher
 from .vocabulary import Vocabulary
@@ -36,8 +37,8 @@ class Matcher:
         self._matcher = compile_matcher(vocabulary.guide(), grammar.source(vocabulary.special))
         self._known_ends: Known = {}
         self._n_in_vain = self._n_to_skip = 0  # searches for the way out
-        n_words = (vocabulary.n_tokens + 31) // 32
-        self._bits = np.zeros(n_words, dtype=np.int32)  # (n_words,) one bit a token
+        self._words = np.zeros((vocabulary.n_tokens + 31) // 32, dtype=np.int32)  # (n_words,) one bit a token
+        self._address = self._words.ctypes.data
 
     def mask(self, logits: NDArray[np.float32]) -> None:
         """Set the logits of all tokens that may not come next to -inf, in place. logits: (n_vocab,) float32.
@@ -45,18 +46,20 @@ class Matcher:
         Raises:
             GrammarError: the matcher gave up (a limit of its lexer); its mask must not be used.
         """
-        logits[~self._allowed()] = -np.inf
+        apply_bitmask(self._allowed(), logits)
 
-    def _allowed(self) -> NDArray[np.bool_]:
-        """(n_vocab,) bool."""
-        self._matcher.unsafe_compute_mask_ptr(self._bits.ctypes.data, self._bits.nbytes)
+    def _allowed(self) -> NDArray[np.int32]:
+        """(n_words,) one bit a token."""
+        words = self._words
+        self._matcher.unsafe_compute_mask_ptr(self._address, words.nbytes)
         self._check()
-        bits = np.unpackbits(self._bits.view(np.uint8), bitorder="little", count=self._vocabulary.n_tokens)
-        if bits.sum() == 1 and not self._matcher.validate_tokens([int(bits.argmax())]):
+        only = only_token(words)
+        if only is not None and not self._matcher.validate_tokens([only]):
             # llguidance allows the one token that forced text begins with, which may be a mark: see forced_tokens.
-            bits[:] = 0
-            bits[self.forced()[:1]] = 1
-        return bits.view(np.bool_)
+            words[:] = 0
+            for token in self.forced()[:1]:
+                words.view(np.uint32)[token // 32] = 1 << token % 32
+        return words
 
     def consume(self, tokens: Sequence[int]) -> None:
         """Move on by these tokens.
