@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
 from laploop.models import Model
 from laploop.models.request import Request
+
+from .server_calls import ServerCalls
+from .server_errors import ends_early, is_refusal, plain_error
 
 # Fields that OpenAI's own API does not have: servers of the llama.cpp and vLLM kind read them from the body.
 _EXTRA = ("top_k", "min_p", "repeat_penalty", "enable_thinking", "thinking_budget")
@@ -17,39 +21,100 @@ class OpenAIModel(Model):
     """Chat completions of an OpenAI-compatible server.
 
     Args:
-        client: an `openai.OpenAI` (or anything with `chat.completions.create` that returns pydantic chunks).
-            Its errors come through as they are.
+        client: an `openai.OpenAI` (or anything with `chat.completions.create` that returns pydantic chunks). Its time
+            limit and its retries are the client's own: `openai.OpenAI(timeout=60, max_retries=0)`.
         name: the model's name at the server.
 
-    Fields that OpenAI's API lacks (top_k, min_p, enable_thinking, …) are sent, when set, in `extra_body`.
+    Fields that OpenAI's API lacks (top_k, min_p, enable_thinking, …) are sent, when set, in `extra_body`. Where a
+    server refuses `max_tokens`, `stream_options` or a choice of "allowed_tools", the same is said in another way, then
+    and from then on: as `max_completion_tokens`, without usage, with only the allowed tools offered.
+
+    Raises, when asked:
+        RequestError: the server refuses the request.
+        ModelUnavailableError: it cannot be reached, or did not answer in time.
+        ModelError: it failed, it refuses the key, or its reply broke off.
     """
 
     def __init__(self, client: Any, name: str) -> None:
         self.client = client
         self.name = name
-
-    def _stream(self, request: Request) -> Iterator[dict[str, Any]]:
-        return self._chunks(self.client.chat.completions.create(**self.body(request)))
+        self._refused: set[str] = set()
 
     def body(self, request: Request) -> dict[str, Any]:
         """The arguments of `client.chat.completions.create`: only what differs from the default is sent."""
-        body: dict[str, Any] = {"model": self.name, "messages": list(request.messages), "stream": True}
-        body["stream_options"] = {"include_usage": True}
-        extra: dict[str, Any] = {}
-        for field in fields(Request):
-            value = getattr(request, field.name)
-            if field.name == "messages" or value == field.default or value == ():
-                continue
-            if not request.tools and field.name in ("tool_choice", "parallel_tool_calls"):
-                continue  # OpenAI refuses both where there are no tools
-            plain = list(value) if isinstance(value, tuple) else value
-            (extra if field.name in _EXTRA else body)[field.name] = plain
+        given = {
+            field.name: list(value) if isinstance(value := getattr(request, field.name), tuple) else value
+            for field in fields(Request)
+            if getattr(request, field.name) not in (field.default, ())
+        }
+        if not request.tools:  # OpenAI refuses both where there are no tools
+            given.pop("tool_choice", None)
+            given.pop("parallel_tool_calls", None)
+        if "max_completion_tokens" in given:  # two names of one thing
+            given.pop("max_tokens", None)
+        if "reasoning_effort" in given:  # the others say the same to servers of another kind
+            given.pop("enable_thinking", None)
+            given.pop("thinking_budget", None)
+        if "max_tokens" in self._refused and "max_tokens" in given:
+            given["max_completion_tokens"] = given.pop("max_tokens")
+        if "allowed_tools" in self._refused and _is_allowed_tools(given.get("tool_choice")):
+            given["tools"] = [t for t in given["tools"] if t["function"]["name"] in request.allowed_names]
+            given["tool_choice"] = "required" if request.must_call else "auto"
+        body: dict[str, Any] = {"model": self.name, "stream": True}
+        if "stream_options" not in self._refused:
+            body["stream_options"] = {"include_usage": True}
+        body |= {name: value for name, value in given.items() if name not in _EXTRA}
+        extra = {name: value for name, value in given.items() if name in _EXTRA}
         return {**body, "extra_body": extra} if extra else body
 
+    def _stream(self, request: Request) -> Iterator[dict[str, Any]]:
+        return self._chunks(self._open(request))
+
+    def _open(self, request: Request) -> Any:
+        while True:
+            body = self.body(request)
+            try:
+                stream = self.client.chat.completions.create(**body)
+            except Exception as error:
+                if is_refusal(error) and (refused := self._what_can_be_said_otherwise(body, str(error))):
+                    self._refused.add(refused)
+                    continue
+                if plain := plain_error(error, self.name, self.client, body):
+                    raise plain from error
+                raise
+            if inspect.iscoroutine(stream):
+                stream.close()
+                raise TypeError(
+                    "OpenAIModel takes an openai.OpenAI, not an openai.AsyncOpenAI; for asyncio: Agent.arun"
+                )
+            return stream
+
     @staticmethod
-    def _chunks(stream: Any) -> Iterator[dict[str, Any]]:
+    def _what_can_be_said_otherwise(body: Mapping[str, Any], complaint: str) -> str | None:
+        if "max_tokens" in body and "max_completion_tokens" in complaint:
+            return "max_tokens"
+        if "stream_options" in body and "stream_options" in complaint:
+            return "stream_options"
+        return "allowed_tools" if _is_allowed_tools(body.get("tool_choice")) else None
+
+    def _chunks(self, stream: Any) -> Iterator[dict[str, Any]]:
+        calls, finished = ServerCalls(), False
         try:
             for chunk in stream:
-                yield chunk.model_dump()
+                plain = chunk.model_dump()
+                for choice in plain.get("choices") or ():
+                    finished = finished or bool(choice.get("finish_reason"))
+                    calls.mend(choice)
+                yield plain
+        except Exception as error:
+            if plain := plain_error(error, self.name, self.client, {}):
+                raise plain from error
+            raise
         finally:
             stream.close()
+        if not finished:
+            raise ends_early(self.name, self.client)
+
+
+def _is_allowed_tools(choice: Any) -> bool:
+    return isinstance(choice, Mapping) and choice.get("type") == "allowed_tools"
