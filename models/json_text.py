@@ -19,14 +19,15 @@ _MAX_DEPTH = 100
 class JsonScanner:
     """Finds the end of one object or array, piece by piece, reading each character once.
 
-    After `feed`, `done` tells that the value is closed, `broken` why it can never be.
+    After `feed`, `done` tells that the value is closed, `broken` why it can never be, `in_string` that the text so far
+    ends inside a string.
     """
 
     def __init__(self) -> None:
         self.done = False
         self.broken = ""
+        self.in_string = False
         self._stack: list[str] = []
-        self._in_string = False
         self._escaped = False
 
     def feed(self, text: str, start: int = 0) -> int:
@@ -36,7 +37,7 @@ class JsonScanner:
         """
         i, n = start, len(text)
         while i < n:
-            if self._in_string:
+            if self.in_string:
                 if self._escaped:
                     self._escaped = False
                     i += 1
@@ -46,7 +47,7 @@ class JsonScanner:
                     if text[i] == "\\":
                         self._escaped = True
                     else:
-                        self._in_string = False
+                        self.in_string = False
                     i += 1
                 continue
             i = _OUTSIDE.match(text, i).end()  # type: ignore[union-attr]
@@ -54,7 +55,7 @@ class JsonScanner:
                 break
             char = text[i]
             if char == '"':
-                self._in_string = True
+                self.in_string = True
             elif char in "{[":
                 self._stack.append("}" if char == "{" else "]")
                 if len(self._stack) > _MAX_DEPTH:
@@ -84,9 +85,11 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-# strict=False: models put raw line breaks into strings; `members` re-serialises such values.
+# strict=False: models put raw line breaks into strings; `strict_text` escapes them.
 _DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse_constant)
 _SPACE = re.compile(r"[ \t\r\n]*")
+_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f]")
 
 
 def _skip(text: str, i: int) -> int:
@@ -95,8 +98,6 @@ def _skip(text: str, i: int) -> int:
 
 def members(text: str) -> list[Member]:
     """Split the text of one JSON object into its members, each with the value's text as strict JSON.
-
-    The value's text is the original one where that is strict JSON already, else it is serialised again.
 
     Raises:
         ValueError: not an object, malformed, a duplicate key, or trailing text; the message names the position.
@@ -111,7 +112,7 @@ def _members(text: str) -> list[Member]:
     i = _skip(text, 0)
     if text[i : i + 1] != "{":
         raise ValueError(f"expected an object at character {i}")
-    found: list[Member] = []
+    found: dict[str, Member] = {}
     i = _skip(text, i + 1)
     while text[i : i + 1] != "}":
         if found:
@@ -126,18 +127,60 @@ def _members(text: str) -> list[Member]:
             raise ValueError(f"expected ':' at character {i}")
         start = _skip(text, i + 1)
         value, end = _DECODER.raw_decode(text, start)
-        if any(m.key == key for m in found):
+        if key in found:
             raise ValueError(f"duplicate key {key!r}")
-        found.append(Member(key, value, _strict(text[start:end], value)))
+        found[key] = Member(key, value, strict_text(text[start:end]))
         i = _skip(text, end)
     if text[_skip(text, i + 1) :]:
         raise ValueError(f"text after the object at character {i + 1}")
+    return list(found.values())
+
+
+def elements(text: str) -> list[str]:
+    """The texts of the elements of one JSON array.
+
+    Raises:
+        ValueError: not an array, malformed, or trailing text; the message names the position.
+    """
+    i = _skip(text, 0)
+    if text[i : i + 1] != "[":
+        raise ValueError(f"expected a list at character {i}")
+    found: list[str] = []
+    i = _skip(text, i + 1)
+    while text[i : i + 1] != "]":
+        if found:
+            if text[i : i + 1] != ",":
+                raise ValueError(f"expected ',' or ']' at character {i}")
+            i = _skip(text, i + 1)
+        try:
+            _, end = _DECODER.raw_decode(text, i)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
+        found.append(text[i:end])
+        i = _skip(text, end)
+    if text[_skip(text, i + 1) :]:
+        raise ValueError(f"text after the list at character {i + 1}")
     return found
 
 
-def _strict(text: str, value: Any) -> str:
+def object_text(text: str) -> str:
+    """The text of one JSON object as strict JSON.
+
+    Raises:
+        ValueError: as `members`.
+    """
+    members(text)
+    return strict_text(text.strip())
+
+
+def strict_text(text: str) -> str:
+    """A value that is valid but for raw control characters in its strings, with those escaped: nothing else changes."""
     try:
         json.loads(text)
     except ValueError:
-        return json.dumps(value, ensure_ascii=False)
+        return _STRING.sub(lambda string: _CONTROL.sub(_escaped, string.group()), text)
     return text
+
+
+def _escaped(character: re.Match[str]) -> str:
+    return json.dumps(character.group())[1:-1]
