@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from .errors import EngineError
@@ -33,9 +34,11 @@ class EngineConfig:
         type_k, type_v: KV cache types (-ctk, -ctv), see KV_TYPES. A quantised V cache needs flash attention.
         use_mmap: map the file instead of reading it.
         jump_forward: decode tokens that the grammar forces in one batch instead of sampling each.
-        draft_max: most tokens that are drafted from the context and verified in one batch; 0 for none. None takes 8,
+        draft_max: most tokens that are drafted from the context and verified in one batch; 0 for none. None takes 15,
             and none any more once it was seen that drafts do not pay on this machine. Drafts change no text, but for
             the rounding of larger batches on K-quants.
+        prefix_cache_bytes: most bytes of saved KV states on disk, shared by all models; 0 saves and loads none.
+        prefix_cache_dir: where they lie; None for laploop's cache folder.
 
     Raises:
         EngineError: a value out of range; the message names it and the choices.
@@ -54,6 +57,8 @@ class EngineConfig:
     use_mmap: bool = True
     jump_forward: bool = True
     draft_max: int | None = None
+    prefix_cache_bytes: int = 2_000_000_000
+    prefix_cache_dir: Path | None = None
 
     def __post_init__(self) -> None:
         _require(self.n_ctx >= 0, f"n_ctx must be 0 (the model's own) or more, got {self.n_ctx}")
@@ -64,6 +69,8 @@ class EngineConfig:
             f"n_seq_max must be at most n_batch ({self.n_batch}), one token each a decode; got {self.n_seq_max}",
         )
         _require((self.draft_max or 0) >= 0, f"draft_max must be 0 (no drafts) or more, got {self.draft_max}")
+        _require(self.n_seq_max < 256, f"n_seq_max must be at most 255, got {self.n_seq_max}")  # llama.h: LLAMA_MAX_SEQ
+        _require(self.prefix_cache_bytes >= 0, f"prefix_cache_bytes must be 0 or more, got {self.prefix_cache_bytes}")
         for name in ("n_threads", "n_threads_batch"):
             value = getattr(self, name)
             _require(value is None or value >= 1, f"{name} must be at least 1, got {value}")

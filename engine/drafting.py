@@ -13,10 +13,11 @@ from collections.abc import Sequence as Tokens
 
 # Tokens that have to agree before what followed them is worth a try.
 _N_KEY = 2
-_MOST_PLACES = 32  # looked at, the latest first
+_MOST_PLACES = 32  # looked at, the latest ones
 _LONGEST_MATCH = 16
 _FIRST_LENGTH = 4
-_N_PAUSE = 8  # tokens without drafts after one of which nothing was right
+_PAUSE = 2  # tokens without drafts after one of which nothing was right; doubled with each more
+_LONGEST_PAUSE = 64
 # Decodes with a draft after which it is known whether they pay.
 _N_TRIAL = 24
 
@@ -33,7 +34,7 @@ class Drafter:
         self._tokens = tokens
         self._most = most
         self._length = min(_FIRST_LENGTH, most)
-        self._pause_until = 0
+        self._pause, self._pause_until = _PAUSE, 0
         self._places: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)  # last tokens → what follows begins
         self._n_indexed = _N_KEY
 
@@ -44,11 +45,11 @@ class Drafter:
             return []
         self._index()
         places = self._places[tuple(tokens[-_N_KEY:])][:-1]  # the last one is the end itself
-        best, place = 0, 0
-        for at in reversed(places[-_MOST_PLACES:]):
-            if (n := self._n_agreeing(at)) > best:
-                best, place = n, at
-        return list(tokens[place : place + self._length]) if best else []
+        if not places:
+            return []
+        # Of equals the first: of several links in a result the one at the top is asked for most often.
+        place = max(places[-_MOST_PLACES:], key=self._n_agreeing)
+        return list(tokens[place : place + self._length])
 
     def _index(self) -> None:
         tokens = self._tokens
@@ -65,13 +66,13 @@ class Drafter:
 
     def learn(self, n_drafted: int, n_right: int) -> None:
         """Say how many tokens of a draft came true."""
-        if n_right == n_drafted:
-            self._length = min(2 * max(self._length, 1), self._most)
-        elif n_right:
-            self._length = max(n_right, 1)
-        else:
+        if not n_right:
             self._length = max(self._length // 2, 1)
-            self._pause_until = len(self._tokens) + _N_PAUSE
+            self._pause_until = len(self._tokens) + self._pause
+            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+            return
+        self._pause = _PAUSE
+        self._length = min(2 * self._length, self._most) if n_right == n_drafted else n_right
 
 
 class Payoff:

@@ -25,14 +25,15 @@ from .gguf import GGUFFile, kv_bytes, read_gguf
 from .grammar import Grammar
 from .hardware import n_threads
 from .matcher import Matcher
+from .prefixes import Prefixes, file_stamps
 from .sequence import Sequence, Step
-from .slots import Slots, shared_prefix
+from .slots import Slot, Slots, shared_prefix
 from .stepper import Stepper
 from .vocabulary import Vocabulary
 from .writer import Writer
 
 _CLOSED = "the engine is closed"
-_DRAFT_MAX = 8
+_DRAFT_MAX = 15  # with the token in front a batch of 16, which costs little more than one of 8 (docs/log.md)
 
 
 class _Run(NamedTuple):
@@ -52,6 +53,7 @@ class Engine:
         self.config = config
         self.n_threads = config.n_threads or n_threads()
         self.n_gpu_layers = _gpu_layers(config.n_gpu_layers)
+        stamps = file_stamps(header)
         self.model = native.NativeModel(path, self.n_gpu_layers, config.use_mmap)
         trained = self.model.n_ctx_train
         n_ctx = min(config.n_ctx or trained, trained) if trained else config.n_ctx
@@ -66,7 +68,8 @@ class Engine:
         # llguidance's tables are needed at the first constrained token, after the prompt: build them meanwhile.
         self._preparing = Thread(target=self._prepare_guide)
         self._preparing.start()
-        self._slots = Slots(self.context, config.n_seq_max)
+        self._prefixes = Prefixes.open(header, stamps, config, self.model, self.context, self.n_gpu_layers)
+        self._slots = Slots(self.context, config.n_seq_max, self._prefixes)
         self._writer = Writer(self.context, self.vocabulary)
         self._payoff = Payoff()
         self._active: list[Sequence] = []
@@ -104,11 +107,18 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Free the model; generations under way end with an error. Safe to call twice."""
+        """Free the model; generations under way end with an error, a prefix is saved to its end. Safe to call twice."""
         if self._closed:
             return
         self._closed = True
         self.context.abort()
+        try:
+            if self._prefixes:
+                self._prefixes.finish()
+        finally:
+            self._free()
+
+    def _free(self) -> None:
         with self._lock:
             self._stepper.close()
             with self._waiting_lock:
@@ -177,8 +187,14 @@ class Engine:
         sampling: SamplingParams | None = None,
         grammar: Grammar | None = None,
         max_tokens: int | None = None,
+        *,
+        n_shareable: int = 0,
     ) -> Sequence:
-        """Check a generation; arguments as for `generate`. It queues when it is first `read`."""
+        """Check a generation; arguments as for `generate`. It queues when it is first `read`.
+
+        `n_shareable` tokens at the start of the prompt may be saved on disk, and loaded from there: what any prompt may
+        begin with, a system prompt and tools.
+        """
         if self._closed:
             raise EngineError(_CLOSED)
         if not tokens:
@@ -198,6 +214,7 @@ class Engine:
                 Matcher(grammar, self.vocabulary) if grammar else None,
                 min(max_tokens or room, room),
             )
+        sequence.n_shareable = n_shareable
         sequence.n_logprobs = params.n_logprobs
         # A forced token's logits are never read; who asks for each token's probability has each one decoded by itself.
         sequence.jump_forward = self.config.jump_forward and params.n_logprobs is None
@@ -270,6 +287,9 @@ class Engine:
         """What may come behind a generation's tokens, as far as its grammar and budget let it; mostly nothing."""
         pays = self._payoff.pays or self.config.draft_max is not None
         if not (sequence.drafter and sequence.n_generated and self._slots.can_forget_tails and pays):
+            return []
+        # Where a value begins, neither what the grammar put in nor a quotation mark says anything about it.
+        if sequence.ends_forced or not self.vocabulary.is_word(sequence.tokens[-1]):
             return []
         draft = sequence.drafter.propose()[: min(n_most, sequence.n_left - 1)]
         end = next((i for i, token in enumerate(draft) if token in self.vocabulary.eog), len(draft))
@@ -376,6 +396,24 @@ class Engine:
     def _retire(self, sequence: Sequence) -> None:
         self._active.remove(sequence)
         sequence.sampler.close()
+        slot, n = sequence.slot, sequence.n_shareable
+        if self._prefixes and slot and 0 < n <= len(slot.cached):
+            tokens = slot.cached[:n]
+            if self._prefixes.wants(tokens):
+                self._prefixes.save(tokens, lambda: self._state_of(slot, tokens))
+
+    def _state_of(self, slot: Slot, tokens: list[int]) -> bytearray | None:
+        """The keys and values of `tokens`, if the slot still begins with them. Waits for the step under way."""
+        states: list[bytearray | None] = []
+
+        def copy() -> int:
+            if slot.cached[: len(tokens)] == tokens:
+                states.append(self.context.state(slot.seq_id, len(tokens)))
+            return 0
+
+        with self._lock:
+            self._stepper.run(copy)
+        return states[0] if states else None
 
 
 def _gpu_layers(wanted: int | None) -> int:

@@ -108,7 +108,10 @@ class Sequence:
         self.timings = Timings(n_prompt=self.n_prompt)
         self.jump_forward = True
         self.drafter: Drafter | None = None
+        self.ends_forced = False  # its last token was put in, not chosen
         self.n_logprobs: int | None = None
+        #: Tokens at the start of the prompt that hold nobody's secrets: saved for other processes, see `Prefixes`.
+        self.n_shareable = 0
         #: Sees every step before the next token is chosen, in the thread that decodes. It may call `limit` and `stop`;
         #: the tokens it returns are put in behind the step as if they had been chosen.
         self.watch: Callable[[Step], Tokens[int]] | None = None

@@ -81,6 +81,10 @@ class Vocabulary:
         except UnicodeEncodeError:  # not written in GPT-2's letters
             return self._native.token_bytes(token)
 
+    def is_word(self, token: int) -> bool:
+        """Whether it holds a letter, a digit or a character beyond ASCII, and is no mark."""
+        return any(b >= 128 or chr(b).isalnum() for b in self.bytes_of([token]))
+
     def name_of(self, token: int) -> str:
         """The text of one token; empty for none (a negative number)."""
         return self.detokenize([token]) if 0 <= token < self.n_tokens else ""

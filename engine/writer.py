@@ -62,6 +62,7 @@ class Writer:
         """Put `new` behind a generation, and what the grammar forces after it; where its budget would then be too small
         to close the grammar, close it instead."""
         matcher = sequence.matcher
+        sequence.ends_forced = False
         if not matcher:
             self._emit(sequence, new, None, distribution)
             return
@@ -69,6 +70,7 @@ class Writer:
         before = self._way_out(sequence, matcher)
         matcher.consume(new)
         if sequence.jump_forward and (forced := matcher.forced()):
+            sequence.ends_forced = True
             matcher.consume(forced)
             for token in forced:
                 sequence.sampler.accept(token)
