@@ -7,6 +7,7 @@ own last words; its log goes to a buffer, never to the user's screen (LAPLOOP_LL
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
 import sys
 import weakref
@@ -72,6 +73,16 @@ def system_info() -> str:
     return str(C.llama_print_system_info().decode())
 
 
+def build_facts() -> list[str]:
+    """What tells this build of llama.cpp from others: version, the library itself, instruction sets, and the variable
+    that changes what a quantised K cache holds (llama-kv-cache.cpp)."""
+    library = Path(C.llama_cpp._lib._name)
+    parts = sorted(f"{file.name} {file.stat().st_size}" for file in library.parent.iterdir() if file.is_file())
+    digest = hashlib.blake2b(library.read_bytes(), digest_size=16).hexdigest()
+    rotation = os.environ.get("LLAMA_ATTN_ROT_DISABLE", "")
+    return [C.__version__, str(C.LLAMA_STATE_SEQ_VERSION), digest, *parts, system_info(), rotation]
+
+
 class NativeModel:
     """Weights and vocabulary."""
 
@@ -79,7 +90,7 @@ class NativeModel:
         start()
         params = C.llama_model_default_params()
         params.n_gpu_layers = n_gpu_layers
-        params.use_mmap = use_mmap
+        params.load_mode = C.LLAMA_LOAD_MODE_MMAP if use_mmap else C.LLAMA_LOAD_MODE_NONE
         _log.clear()
         # os.fsencode would use the ANSI code page on Windows; llama.cpp wants UTF-8 everywhere.
         self.pointer = C.llama_model_load_from_file(str(path).encode("utf-8"), params)
@@ -95,6 +106,13 @@ class NativeModel:
         self.eos = int(C.llama_vocab_eos(self.vocab))
         self.bos = int(C.llama_vocab_bos(self.vocab))
         self.add_bos = bool(C.llama_vocab_get_add_bos(self.vocab))
+        #: Whether the cache has a cell for each token, so that a prefix of a sequence can be copied, and continued
+        #: anywhere. Recurrent layers have one state for all; of sliding windows a state holds the last window only.
+        self.has_plain_cells = not (
+            C.llama_model_is_recurrent(self.pointer)
+            or C.llama_model_is_hybrid(self.pointer)
+            or C.llama_model_n_swa(self.pointer)
+        )
 
     def close(self) -> None:
         """Free it, once nobody is using it; safe to call twice."""
@@ -166,7 +184,9 @@ class NativeContext:
         params.n_ctx = n_ctx
         params.n_batch = config.n_batch
         params.n_ubatch = min(config.n_ubatch, config.n_batch)
-        params.n_seq_max = config.n_seq_max
+        # One more than the conversations: `state` needs it for a moment.
+        self._spare = config.n_seq_max if model.has_plain_cells else None
+        params.n_seq_max = config.n_seq_max + (self._spare is not None)
         params.n_threads = threads
         params.n_threads_batch = threads_batch
         params.flash_attn_type = {"auto": -1, "off": 0, "on": 1}[config.flash_attn]
@@ -247,6 +267,37 @@ class NativeContext:
     def forget(self, seq_id: int, start: int) -> bool:
         """Drop a sequence's cells from position `start` on; False if this model cannot drop a part."""
         return bool(C.llama_memory_seq_rm(self._memory, seq_id, start, -1))
+
+    def state(self, seq_id: int, n_tokens: int) -> bytearray | None:
+        """The keys and values of a sequence's first `n_tokens`, for `restore`; None if this model cannot give them."""
+        if self._spare is None:
+            return None
+        # No cell is copied by this: the cells belong to both sequences for a while.
+        C.llama_memory_seq_cp(self._memory, seq_id, self._spare, 0, n_tokens)
+        try:
+            data = bytearray(C.llama_state_seq_get_size(self.pointer, self._spare))
+            n_bytes = C.llama_state_seq_get_data(self.pointer, _pointer_to(data), len(data), self._spare)
+        finally:
+            C.llama_memory_seq_rm(self._memory, self._spare, -1, -1)
+        return data if data and n_bytes == len(data) else None
+
+    def restore(self, seq_id: int, state: bytearray, n_tokens: int) -> bool:
+        """Replace what a sequence holds by a `state` of `n_tokens`; where that fails it is empty afterwards.
+
+        llama.cpp checks lengths, types and shapes, not the values: give it only what is known to be whole.
+        """
+        n_bytes = C.llama_state_seq_set_data(self.pointer, _pointer_to(state), len(state), seq_id)
+        first, last = (
+            int(ask(self._memory, seq_id)) for ask in (C.llama_memory_seq_pos_min, C.llama_memory_seq_pos_max)
+        )
+        if n_bytes == len(state) and (first, last) == (0, n_tokens - 1):
+            return True
+        self.forget(seq_id, 0)
+        return False
+
+
+def _pointer_to(data: bytearray) -> Any:
+    return (ctypes.c_uint8 * len(data)).from_buffer(data)
 
 
 def _free_context(context: Any, batch: Any) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field
 
 from .native import NativeContext
+from .prefixes import Prefixes
 from .sequence import Sequence
 
 
@@ -42,10 +43,12 @@ class Slots:
     Args:
         context: whose cache it is.
         n: how many.
+        prefixes: saved states that a prompt may begin with.
     """
 
-    def __init__(self, context: NativeContext, n: int) -> None:
+    def __init__(self, context: NativeContext, n: int, prefixes: Prefixes | None = None) -> None:
         self._context = context
+        self._prefixes = prefixes
         self._all = [Slot(i) for i in range(n)]
         #: Whether the tail of a sequence can be dropped. Recurrent models have no cells for single tokens.
         self.can_forget_tails = True
@@ -59,7 +62,8 @@ class Slots:
         return any(not slot.busy for slot in self._all)
 
     def place(self, sequence: Sequence, n_reserved: int) -> None:
-        """Take the idle slot that shares the longest prefix; of equals the one used longest ago.
+        """Take the idle slot that shares the longest prefix; of equals the one used longest ago. Where a saved state
+        shares more, it is loaded into the one used longest ago.
 
         Args:
             sequence: the generation; `any_idle` must hold.
@@ -69,12 +73,20 @@ class Slots:
         slot = max(idle, key=lambda s: (s.shared_with(sequence.tokens), -s.last_used))
         # The last token is decoded again: its logits are not kept.
         keep = min(slot.shared_with(sequence.tokens), len(sequence.tokens) - 1)
+        saved = None
+        if self._prefixes and sequence.n_shareable > keep:
+            saved = self._prefixes.longest(sequence.tokens, keep)
+        if saved:
+            slot, keep = min(idle, key=lambda s: s.last_used), 0
         self.forget(slot, keep)
-        free = self._context.n_ctx - n_reserved - sequence.n_reserved
+        free = self._context.n_ctx - n_reserved - max(sequence.n_reserved, len(saved.tokens) if saved else 0)
         for other in sorted((s for s in idle if s is not slot), key=lambda s: s.last_used):
             held = sum(len(s.cached) for s in idle if s is not slot)
             if held > free:
                 self.forget(other, 0)
+        if self._prefixes and saved and self._prefixes.load(saved, slot.seq_id):
+            slot.cached[:] = saved.tokens
+            self.forget(slot, saved.n_shared)
         slot.busy, sequence.slot = True, slot
         if not sequence.n_generated:
             sequence.timings.n_cached = len(slot.cached)

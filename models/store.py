@@ -22,20 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from laploop.engine.folders import cache_dir
+
 from .errors import DiskSpaceError, ModelUnavailableError
 from .progress import Progress, ProgressFunction, silent
 
 HASH_CHUNK_BYTES = 4 * 2**20
-
-
-def cache_dir() -> Path:
-    """laploop's cache folder: `LAPLOOP_CACHE_DIR`, or the platform's place for caches."""
-    chosen = os.environ.get("LAPLOOP_CACHE_DIR")
-    if chosen:
-        return Path(chosen).expanduser()
-    from platformdirs import user_cache_path
-
-    return user_cache_path("laploop", appauthor=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,14 @@ if str(SUPPORT) not in sys.path:
     sys.path.insert(0, str(SUPPORT))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests save (KV states) does not lie among the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAPLOOP_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random-weight qwen3 GGUF, Q8_0: under EXACT, results are bit-equal whatever the batch."""
