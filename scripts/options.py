@@ -68,6 +68,12 @@ _MODEL = [
     flag("-fa", "--flash-attn", type=click.Choice(["on", "off", "auto"]), help="Flash attention."),
     flag("-ctk", "--cache-type-k", type=click.Choice(KV_TYPES), help="Type of the K cache."),
     flag("-ctv", "--cache-type-v", type=click.Choice(KV_TYPES), help="Type of the V cache."),
+    flag(
+        "--draft-max",
+        "--draft",
+        type=Whole(min=0),
+        help="Most tokens drafted from the context; 0: none. [15, where it pays]",
+    ),
     flag("--offline", is_flag=True, default=False, help="Never use the network to find a model."),
 ]
 _SAMPLING = [
@@ -115,6 +121,7 @@ class Options:
     flash_attn: str | None = None
     cache_type_k: str | None = None
     cache_type_v: str | None = None
+    draft_max: int | None = None
     offline: bool = False
     n_predict: int | None = None
     seed: int | None = None
@@ -146,6 +153,7 @@ class Options:
             "flash_attn": self.flash_attn,
             "type_k": self.cache_type_k,
             "type_v": self.cache_type_v,
+            "draft_max": self.draft_max,
         }
         return {k: v for k, v in values.items() if v is not None}
 

@@ -97,6 +97,7 @@ class Run(NamedTuple):
     n_drafted: int
     n_accepted: int
     calls: list[str]
+    canonical: bool  # its tokens are those of tokenizing its text as a whole
 
 
 class Bench:
@@ -129,7 +130,8 @@ class Bench:
         calls = [c["function"]["name"] for c in parser.result().message.get("tool_calls", [])]
         timings = sequence.timings
         tokens = sequence.tokens[sequence.n_prompt :]
-        return Run(tokens, text, timings.n_steps, wall_s, timings.n_drafted, timings.n_accepted, calls)
+        canonical = tokens == engine.vocabulary.tokenize(text, add_bos=False)
+        return Run(tokens, text, timings.n_steps, wall_s, timings.n_drafted, timings.n_accepted, calls, canonical)
 
 
 def measure(bench: Bench, n_repeats: int, seed: int) -> list[dict[str, Any]]:
@@ -163,6 +165,7 @@ def measure(bench: Bench, n_repeats: int, seed: int) -> list[dict[str, Any]]:
                     "accepted": sum(run.n_accepted for run, _ in pairs),
                     "as_expected": sum(tuple(run.calls) == task.calls for run, _ in pairs),
                     "same_text": len(same),
+                    "canonical": sum(run.canonical for run, _ in pairs),
                     "runs": len(pairs),
                 }
             )
@@ -213,15 +216,31 @@ def main() -> None:
         bench = Bench(model)
         rows = measure(bench, options.repeats, options.seed)
         same = identity(bench, options.seed) if options.identity else None
-    head = ("task", "way", "tokens", "steps/token", "wall ms", "ratio", "drafted", "right", "expected", "same text")
-    print(("{:<11}{:<12}" + "{:>12}" * 8).format(*head))
+    head = (
+        "task",
+        "way",
+        "tokens",
+        "steps/token",
+        "wall ms",
+        "ratio",
+        "drafted",
+        "right",
+        "expected",
+        "same text",
+        "canonical",
+    )
+    print(("{:<11}{:<12}" + "{:>12}" * 9).format(*head))
     for row in rows:
         n, ratio = row["runs"], row["wall_ratio"] or float("nan")
         print(
             f"{row['task']:<11}{row['way']:<12}{row['tokens']:>12.0f}{row['steps_per_token']:>12.2f}"
             f"{row['wall_ms']:>12.0f}{ratio:>12.2f}{row['drafted']:>12}{row['accepted']:>12}"
-            f"{row['as_expected']:>9}/{n:<2}{row['same_text']:>9}/{n:<2}"
+            f"{row['as_expected']:>9}/{n:<2}{row['same_text']:>9}/{n:<2}{row['canonical']:>9}/{n:<2}"
         )
+    for way in WAYS:
+        mine = [row for row in rows if row["way"] == way]
+        share = sum(row["steps_per_token"] * row["tokens"] for row in mine) / sum(row["tokens"] for row in mine)
+        print(f"all tasks  {way:<12}{share:>24.2f}")
     if same:
         print(f"teacher-forced: {same}", file=sys.stderr)
     print(json.dumps({"benchmark": "call_steps", "model": options.model, "rows": rows, "identity": same}))
