@@ -46,10 +46,10 @@ class Matcher:
         Raises:
             GrammarError: the matcher gave up (a limit of its lexer); its mask must not be used.
         """
-        apply_bitmask(self._allowed(), logits)
+        apply_bitmask(self.allowed(), logits)
 
-    def _allowed(self) -> NDArray[np.int32]:
-        """(n_words,) one bit a token."""
+    def allowed(self) -> NDArray[np.int32]:
+        """One bit for each token, (n_words,) int32, valid until the next call; raises as `mask` does."""
         words = self._words
         self._matcher.unsafe_compute_mask_ptr(self._address, words.nbytes)
         self._check()
