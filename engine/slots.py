@@ -29,7 +29,7 @@ class Slot:
         return shared_prefix(self.cached, tokens)
 
 
-def shared_prefix(a: Tokens[int], b: Tokens[int]) -> int:
+def shared_prefix(a: Tokens[object], b: Tokens[object]) -> int:
     """Length of the common prefix."""
     n = min(len(a), len(b))
     if list(a[:n]) == list(b[:n]):

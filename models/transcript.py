@@ -11,7 +11,7 @@ from threading import Lock
 
 from .template import Prompt
 
-_CUT = "\ufdd0"  # the joint of two pieces, see template.py: cut and uncut text must not be taken for the same
+CUT = "\ufdd0"  # the joint of two pieces, see template.py: cut and uncut text must not be taken for the same
 _MOST = 64
 
 
@@ -29,17 +29,17 @@ class Transcripts:
 
     def tokens_of(self, prompt: Prompt) -> list[int]:
         """Tokens of a prompt: those of the longest remembered text that it begins with, then the new tail's."""
-        text = _CUT.join(prompt.pieces)
+        text = CUT.join(prompt.pieces)
         with self._lock:
             known = max((k for k in self._known if text.startswith(k)), key=len, default="")
             head = self._known[known] if known else []
         tail = text[len(known) :]
-        return head + (self._tokenize(tail.split(_CUT), not known) if tail else [])
+        return head + (self._tokenize(tail.split(CUT), not known) if tail else [])
 
     def remember(self, prompt: Prompt, output: str, tokens: Sequence[int]) -> None:
         """Keep the tokens of a prompt and of the output that followed it."""
         with self._lock:
-            text = _CUT.join(prompt.pieces) + output
+            text = CUT.join(prompt.pieces) + output
             self._known.pop(text, None)  # seen again: it becomes the newest
             self._known[text] = list(tokens)
             while len(self._known) > _MOST:

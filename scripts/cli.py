@@ -25,6 +25,7 @@ EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 COMMANDS = {
     "ask": "laploop.scripts.ask:ask",
+    "cache": "laploop.scripts.cache_command:cache",
     "chat": "laploop.scripts.chat:chat",
     "demo": "laploop.scripts.demo:demo",
     "models": "laploop.scripts.models_command:models",

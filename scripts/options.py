@@ -74,6 +74,12 @@ _MODEL = [
         type=Whole(min=0),
         help="Most tokens drafted from the context; 0: none. [15, where it pays]",
     ),
+    flag(
+        "--prefix-cache",
+        type=Whole(min=0),
+        metavar="MB",
+        help="Most megabytes of saved system prompts on disk; 0: none are saved or loaded. [2000]",
+    ),
     flag("--offline", is_flag=True, default=False, help="Never use the network to find a model."),
 ]
 _SAMPLING = [
@@ -121,6 +127,7 @@ class Options:
     flash_attn: str | None = None
     cache_type_k: str | None = None
     cache_type_v: str | None = None
+    prefix_cache: int | None = None
     draft_max: int | None = None
     offline: bool = False
     n_predict: int | None = None
@@ -153,6 +160,7 @@ class Options:
             "flash_attn": self.flash_attn,
             "type_k": self.cache_type_k,
             "type_v": self.cache_type_v,
+            "prefix_cache_bytes": None if self.prefix_cache is None else self.prefix_cache * 1_000_000,
             "draft_max": self.draft_max,
         }
         return {k: v for k, v in values.items() if v is not None}

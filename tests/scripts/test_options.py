@@ -38,6 +38,8 @@ EVERY_FLAG = [
     "q8_0",
     "-ctv",
     "q4_0",
+    "--prefix-cache",
+    "500",
     "--offline",
     "-n",
     "99",
@@ -88,6 +90,7 @@ def test_every_flag_reaches_the_engine_or_the_agent() -> None:
         "flash_attn": "on",
         "type_k": "q8_0",
         "type_v": "q4_0",
+        "prefix_cache_bytes": 500_000_000,
     }
     assert given.agent_settings() == {
         "max_rounds": 2,
