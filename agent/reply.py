@@ -96,7 +96,7 @@ def _fold(run: Run, chunks: list[dict[str, Any]]) -> tuple[Reply, RoundFinished]
     message = with_unique_ids(choice["message"], run.call_ids())
     finish_reason = choice.get("finish_reason") or "stop"
     faults = tuple(choice.get("invalid_tool_calls") or ())
-    raw = completion.get("raw_output")
+    raw = choice.get("raw_output")
     usage, timings = completion.get("usage"), completion.get("timings")
     event = RoundFinished(run.rounds, message, finish_reason, faults, raw, usage, timings)
     return Reply(message, finish_reason, faults, raw), event

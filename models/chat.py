@@ -5,42 +5,32 @@ Joins the template, the grammar, the engine and the parser; holds none of their 
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import dataclasses
 import functools
 import warnings
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from laploop.engine import Engine, EngineConfig, SamplingParams
+from laploop.engine import Engine, EngineConfig, Grammar
 from laploop.engine.sequence import Sequence as Generation
-from laploop.engine.sequence import Step
 
-from .completion import ChatCompletionChunk, Reply, usage_of
+from .beginning import Beginnings
+from .budgets import Budgets, Watch, n_cut
+from .completion import ChatCompletionChunk, Cost, Outcome, Stamp, reply_chunks
+from .content_logprobs import ContentLogprobs
 from .dialect import Dialect, detect_dialect, get_dialect
 from .errors import RequestError, TemplateError
 from .grammar import reply_grammar
 from .model import Model
-from .parser import Delta, OutputParser
+from .parser import OutputParser
 from .progress import ProgressFunction
 from .request import Request
 from .resolve import resolve_model
+from .sampling import sampling_of
 from .template import Prompt, builtin_template, check_template, render_prompt
 from .transcript import Transcripts
-
-# Recommended by the Qwen3 model card, section "Best Practices"; the second also for Qwen2.5 (generation_config.json).
-_THINKING = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.0}
-_PLAIN = {"temperature": 0.7, "top_p": 0.8, "top_k": 20, "min_p": 0.0}
-# The first tokens of a reply decide whether to call and what to speak of; they are greedy at any temperature. With
-# none 15 of 25 demo runs went right, with one 19, with four 21 (docs/log.md).
-_N_DECIDING = 4
-# Choosing a tool and copying values is no place for chance.
-_TOOLS = {"temperature": 0.0, "top_p": 0.8, "top_k": 20, "min_p": 0.0}
-# Tags and line feeds around a thinking block, in tokens; generous.
-_AROUND_THOUGHTS = 64
 
 
 class ChatModel(Model):
@@ -59,6 +49,7 @@ class ChatModel(Model):
         given = get_dialect(dialect) if isinstance(dialect, str) else dialect
         self.dialect = given or detect_dialect(self.template, f"{name} {engine.metadata.get('general.name', '')}")
         self._transcripts = Transcripts(lambda pieces, first: engine.vocabulary.tokenize(pieces, add_bos=first))
+        self._beginnings = Beginnings(self.render, engine.vocabulary.tokenize)
 
     @classmethod
     def load(
@@ -124,123 +115,101 @@ class ChatModel(Model):
         if request.enable_thinking and not can_think:
             warnings.warn(f"enable_thinking has no effect: {self.name} has no thinking mode", stacklevel=4)
         prompt = self.render(request)
-        return self._generate(request, prompt, can_think and request.enable_thinking is not False)
+        thinking = request.enable_thinking is not False or prompt.opens_think  # some templates open a block always
+        return self._generate(request, prompt, can_think and thinking)
 
     def _generate(self, request: Request, prompt: Prompt, thinking: bool) -> Iterator[ChatCompletionChunk]:
-        engine, family = self.engine, self.dialect or get_dialect("qwen2.5")
+        family = self.dialect or get_dialect("qwen2.5")
         opens = thinking and prompt.opens_think
         mode = "open" if opens else "allowed" if thinking else "none"
         grammar = reply_grammar(request, family, mode) if request.tools or request.response_format else None
+        words = functools.partial(reply_grammar, dataclasses.replace(request, tool_choice="none"), family, mode)
         tools = request.tools if request.allowed_names else ()
         if not tools:  # no call can be meant: only the native mark, which is masked or was never explained, is one
             family = dataclasses.replace(family, wrappers=family.wrappers[:1])
-        parser = OutputParser(
-            tools=tools, enable_thinking=thinking, prompt_opens_think=opens, dialect=family, stop=request.stop
+        tokens = self._transcripts.tokens_of(prompt)
+        plan = _Plan(
+            request,
+            prompt,
+            tokens,
+            thinking,
+            grammar,
+            words,
+            Budgets(request, thinking, self.engine.n_ctx - len(tokens), n_cut(self.engine, family)),
+            functools.partial(
+                OutputParser,
+                tools=tools,
+                enable_thinking=thinking,
+                prompt_opens_think=opens,
+                dialect=family,
+                stop=request.stop,
+            ),
         )
+        return reply_chunks(self.name, request.n, functools.partial(self._choose, plan))
+
+    def _choose(self, plan: _Plan, index: int, stamp: Stamp) -> Generator[ChatCompletionChunk, None, Outcome]:
+        """One choice. The first one evaluates the prompt, the others find it in the cache."""
+        request, parser = plan.request, plan.parser()
+        content = ContentLogprobs(request.logprobs)
+        sampling = sampling_of(request, plan.thinking, index)
+        n_shareable = self._beginnings.n_tokens(request, plan.tokens)
         attempt = functools.partial(
-            engine.prepare,
-            self._transcripts.tokens_of(prompt),
-            _sampling(request, thinking),
-            max_tokens=self._most(request, family) if thinking else request.max_tokens,
+            self.engine.prepare, plan.tokens, sampling, max_tokens=plan.budgets.all, n_shareable=n_shareable
         )
-        reply, output = Reply(self.name), _Output()
-        generation = attempt(grammar=grammar)
-        yield reply.chunk({"role": "assistant"})
-        for delta in self._deltas(generation, parser, request, output):
-            yield reply.chunk(delta)
-        if not generation.n_generated and output.finish == "stop" and not request.must_call:
+        written = _Written()
+        generation = attempt(grammar=plan.grammar)
+        yield stamp({"role": "assistant"})
+        yield from self._deltas(
+            generation, Watch(self.engine, generation, parser, plan.budgets, content), written, stamp
+        )
+        if not generation.n_generated and written.finish == "stop" and not request.must_call:
             # It ended at once: there is nothing that it wants to call, so the same prompt is asked for words alone.
             # The cache holds the prompt, the second attempt costs one token.
-            first, words = generation, dataclasses.replace(request, tool_choice="none")
-            generation = attempt(grammar=reply_grammar(words, family, mode))
-            for delta in self._deltas(generation, parser, request, output):
-                yield reply.chunk(delta)
+            first, generation = generation, attempt(grammar=plan.words())
+            watch = Watch(self.engine, generation, parser, plan.budgets, content)
+            yield from self._deltas(generation, watch, written, stamp)
             generation.timings.absorb(first.timings)
-        for delta in parser.finish(output.finish):
-            yield reply.chunk(delta)
-        raw = b"".join(output.raw)
+        for delta, logprobs in content.of(parser.finish(written.finish), False):
+            yield stamp(delta, logprobs=logprobs)
+        raw = b"".join(written.raw)
         with contextlib.suppress(UnicodeDecodeError):  # cut inside a character: no prompt can begin with this text
-            self._transcripts.remember(prompt, raw.decode("utf-8"), generation.tokens)
-        yield reply.last(
-            parser.result(),
-            usage=usage_of(
-                generation.n_prompt,
-                generation.n_generated,
-                n_cached=generation.timings.n_cached,
-                n_reasoning=output.n_reasoning,
-            ),
-            timings=_timings(generation),
-            raw_output=raw.decode("utf-8", "replace"),
-        )
+            self._transcripts.remember(plan.prompt, raw.decode("utf-8"), generation.tokens)
+        return Outcome(parser.result(), raw.decode("utf-8", "replace"), _cost(generation, written.n_reasoning))
 
     def _deltas(
-        self, generation: Generation, parser: OutputParser, request: Request, output: _Output
-    ) -> Iterator[Delta]:
-        """The deltas of a generation as it comes."""
-        watch = generation.watch = _Watch(self.engine, generation, parser, request)
+        self, generation: Generation, watch: Watch, written: _Written, stamp: Stamp
+    ) -> Iterator[ChatCompletionChunk]:
+        """The chunks of a generation as it comes."""
+        generation.watch = watch
         for step in self.engine.read(generation):
-            output.raw.append(step.text)
-            output.finish = step.finish_reason or output.finish
-            yield from watch.deltas.popleft()
-        output.n_reasoning += watch.n_reasoning
+            written.raw.append(step.text)
+            written.finish = step.finish_reason or written.finish
+            for delta, logprobs in watch.deltas.popleft():
+                yield stamp(delta, logprobs=logprobs)
+        written.n_reasoning = watch.n_reasoning
 
-    def _most(self, request: Request, family: Dialect) -> int | None:
-        """The most tokens that thoughts and answer may come to; the less is reserved, the more can run at once."""
-        if request.max_tokens is None or request.thinking_budget is None:
-            return None
-        n_cut = len(self.engine.vocabulary.tokenize(family.think_cut, add_bos=False))
-        return request.thinking_budget + n_cut + request.max_tokens + _AROUND_THOUGHTS
+
+@dataclasses.dataclass(frozen=True)
+class _Plan:
+    """What all choices of a reply have in common."""
+
+    request: Request
+    prompt: Prompt
+    tokens: list[int]  # of the prompt
+    thinking: bool
+    grammar: Grammar | None
+    words: Callable[[], Grammar]  # the grammar of a reply that calls nothing and says something
+    budgets: Budgets
+    parser: Callable[[], OutputParser]
 
 
 @dataclasses.dataclass
-class _Output:
-    """What a reply came to so far."""
+class _Written:
+    """What a choice came to so far."""
 
     raw: list[bytes] = dataclasses.field(default_factory=list)
     finish: str = "stop"
     n_reasoning: int = 0  # tokens
-
-
-class _Watch:
-    """Parses a generation as it grows, and keeps thinking and answer within their budgets.
-
-    The engine calls it for each step before it chooses the next token. What it does depends on the tokens alone, not
-    on when the reader comes to read them: with several generations at once, a reader may be many steps behind.
-    """
-
-    def __init__(self, engine: Engine, generation: Generation, parser: OutputParser, request: Request) -> None:
-        self._engine, self._generation, self._parser, self._request = engine, generation, parser, request
-        self._answering = not parser.may_think
-        self.n_reasoning = 0  # tokens
-        self.deltas: deque[list[Delta]] = deque()  # one list a step
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-
-    def __call__(self, step: Step) -> list[int]:
-        parser, request = self._parser, self._request
-        self.deltas.append(parser.feed(step.text))
-        if parser.stopped:
-            self._generation.stop()
-        elif parser.in_reasoning:
-            self.n_reasoning += len(step.tokens)
-            self._decoder.decode(step.text)
-            inside_character = bool(self._decoder.getstate()[0])
-            used_up = request.thinking_budget is not None and self.n_reasoning >= request.thinking_budget
-            if used_up and not inside_character:
-                return self._engine.vocabulary.tokenize(parser.dialect.think_cut, add_bos=False)
-        elif not self._answering and parser.answering:
-            self._answering = True  # max_tokens is the answer's; thinking does not eat it
-            if request.max_tokens:
-                self._generation.limit(request.max_tokens - self._n_behind_thoughts(step))
-        return []
-
-    def _n_behind_thoughts(self, step: Step) -> int:
-        """How many of the step's tokens belong to the answer; the line feeds behind the closing tag do not."""
-        texts = [self._engine.vocabulary.bytes_of([token]) for token in step.tokens]
-        close = (self._parser.dialect.think or ("", ""))[1].encode()
-        n = next((i for i in range(1, len(texts) + 1) if close in b"".join(texts[:i])), 0)
-        while n < len(texts) and self.n_reasoning and not texts[n].strip():
-            n += 1
-        return len(texts) - n
 
 
 def _usable_template(engine: Engine) -> str:
@@ -259,32 +228,19 @@ def _usable_template(engine: Engine) -> str:
     return builtin_template()
 
 
-def _sampling(request: Request, thinking: bool) -> SamplingParams:
-    """The request's settings over the defaults of this kind of round."""
-    settings: dict[str, Any] = dict(_THINKING if thinking else _TOOLS if request.allowed_names else _PLAIN)
-    if request.tools and not request.must_call and not thinking:
-        settings["n_greedy"] = _N_DECIDING
-    for name in (
-        "temperature", "top_p", "top_k", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty", "seed",
-    ):  # fmt: skip
-        if (value := getattr(request, name)) is not None:
-            settings[name] = value
-    return SamplingParams(**settings)
-
-
-def _timings(generation: Generation) -> dict[str, Any]:
-    """llama.cpp's names (server, `timings`), and where our own time went."""
+def _cost(generation: Generation, n_reasoning: int) -> Cost:
+    """With llama.cpp's names for times (server, `timings`), and where our own time went."""
     t = generation.timings
-    n_evaluated = t.n_prompt - t.n_cached
-    return {
+    timings = {
         "cache_n": t.n_cached,
-        "prompt_n": n_evaluated,
+        "prompt_n": t.n_prompt - t.n_cached,
         "prompt_ms": t.prompt_s * 1000,
-        "prompt_per_second": n_evaluated / t.prompt_s if t.prompt_s else 0.0,
         "predicted_n": t.n_generated,
         "predicted_ms": t.generate_s * 1000,
-        "predicted_per_second": t.n_generated / t.generate_s if t.generate_s else 0.0,
         "predicted_steps": t.n_steps,
+        "draft_n": t.n_drafted,
+        "draft_n_accepted": t.n_accepted,
         "mask_ms": t.mask_s * 1000,
         "sample_ms": t.sample_s * 1000,
     }
+    return Cost(generation.n_prompt, generation.n_generated, t.n_cached, n_reasoning, timings)

@@ -8,8 +8,9 @@ from typing import Any
 
 from typing_extensions import Unpack
 
-from .completion import ChatCompletion, ChatCompletionChunk, accumulate
+from .completion import ChatCompletion, ChatCompletionChunk, accumulate, in_openais_form
 from .request import Request, RequestOptions
+from .request_checks import check_stream_options
 
 
 class Model(ABC):
@@ -27,19 +28,34 @@ class Model(ABC):
         Raises:
             RequestError: a field is unknown or wrong.
         """
-        return accumulate(self.stream(messages, **options))
+        return accumulate(self._stream(Request.of(messages, options)))
 
     def stream(
-        self, messages: Sequence[Mapping[str, Any]], **options: Unpack[RequestOptions]
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        stream_options: Mapping[str, bool] | None = None,
+        **options: Unpack[RequestOptions],
     ) -> Iterator[ChatCompletionChunk]:
-        """Answer `messages` chunk by chunk; the last chunk carries finish_reason, usage, timings and raw_output.
+        """Answer `messages` chunk by chunk.
 
         The request is checked at the call, not at the first chunk. Closing the iterator ends the generation.
+
+        Args:
+            messages: OpenAI messages.
+            stream_options: None: the last chunk carries finish_reason, usage and timings. {"include_usage": …} puts
+                usage and timings where OpenAI has usage: True in a chunk of its own behind the others, False nowhere.
+            **options: see `laploop.models.request.Request`.
 
         Raises:
             RequestError: a field is unknown or wrong.
         """
-        return self._stream(Request.of(messages, options))
+        if stream_options is not None:
+            check_stream_options(stream_options)
+        chunks = self._stream(Request.of(messages, options))
+        if stream_options is None:
+            return chunks
+        return in_openais_form(chunks, bool(stream_options.get("include_usage")))
 
     @abstractmethod
     def _stream(self, request: Request) -> Iterator[ChatCompletionChunk]: ...

@@ -7,25 +7,26 @@ an error, never ignored. It does not know templates, tokens or grammars.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from typing_extensions import TypedDict
 
 from . import request_checks as checks
-from .errors import RequestError
+from .message_checks import checked_messages
 
 Message = dict[str, Any]
 ToolChoice = str | Mapping[str, Any]
 
 
 class RequestOptions(TypedDict, total=False):
-    """Everything a request may hold beside its messages; see `Request`."""
+    """Everything a request may hold beside its messages; see `Request`, and docs/python-api.md for the whole table."""
 
     tools: Sequence[Mapping[str, Any]] | None
-    tool_choice: ToolChoice
-    parallel_tool_calls: bool
+    tool_choice: ToolChoice | None
+    parallel_tool_calls: bool | None
     response_format: Mapping[str, Any] | None
+    n: int | None
     temperature: float | None
     top_p: float | None
     top_k: int | None
@@ -33,11 +34,23 @@ class RequestOptions(TypedDict, total=False):
     presence_penalty: float | None
     frequency_penalty: float | None
     repeat_penalty: float | None
+    logit_bias: Mapping[int, float] | Mapping[str, float] | None
     seed: int | None
     max_tokens: int | None
+    max_completion_tokens: int | None
     stop: str | Sequence[str] | None
+    logprobs: bool | None
+    top_logprobs: int | None
     enable_thinking: bool | None
     thinking_budget: int | None
+    reasoning_effort: str | None
+    user: str | None
+    safety_identifier: str | None
+    prompt_cache_key: str | None
+    metadata: Mapping[str, str] | None
+    store: bool | None
+    service_tier: str | None
+    modalities: Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -50,13 +63,23 @@ class Request:
         tool_choice: "auto", "none", "required", {"type": "function", …} or {"type": "allowed_tools", …}.
         parallel_tool_calls: whether one reply may hold several calls.
         response_format: {"type": "text" | "json_object"} or {"type": "json_schema", "json_schema": {"schema": …}}.
+        n: how many choices, 1 to 128; with a seed, choice i has the seed + i.
         temperature, top_p, top_k, min_p: sampling; None takes the model's default for this kind of round.
         presence_penalty, frequency_penalty, repeat_penalty: penalties on tokens already generated; None for none.
+        logit_bias: token id → amount from -100 (as good as never) to 100 (as good as always) added to its logit. What
+            a grammar forbids stays forbidden.
         seed: makes sampling repeatable; None draws one.
         max_tokens: most tokens of the answer, thinking not counted; None for what the context holds.
-        stop: texts that end the answer; they are not part of it.
+        max_completion_tokens: OpenAI's newer name of max_tokens; the same here.
+        stop: texts that end the answer; they are not part of it. They do not count inside thoughts and calls.
+        logprobs: whether each choice tells the log-probabilities of its content's tokens.
+        top_logprobs: how many alternatives for each of these tokens, 0 to 20.
         enable_thinking: None takes the template's default.
-        thinking_budget: most tokens of thinking; then the block is closed and the answer follows.
+        thinking_budget: most tokens of thinking; then the block is closed and the answer follows. 0 switches it off.
+        reasoning_effort: OpenAI's way to say both: "none", "minimal" (128 tokens), "low" (512), "medium" (2048), "high"
+            (as many as there is room for).
+        user, safety_identifier, prompt_cache_key, metadata: the caller's notes on a request. A model here neither
+            sends nor stores anything, so that they change nothing; `OpenAIModel` passes them on.
     """
 
     messages: tuple[Message, ...]
@@ -64,6 +87,7 @@ class Request:
     tool_choice: ToolChoice = "auto"
     parallel_tool_calls: bool = True
     response_format: Mapping[str, Any] | None = None
+    n: int = 1
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -71,30 +95,46 @@ class Request:
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repeat_penalty: float | None = None
+    logit_bias: Mapping[int, float] | None = None
     seed: int | None = None
     max_tokens: int | None = None
+    max_completion_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    logprobs: bool = False
+    top_logprobs: int | None = None
     enable_thinking: bool | None = None
     thinking_budget: int | None = None
+    reasoning_effort: str | None = None
+    user: str | None = None
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+    metadata: Mapping[str, str] | None = None
 
     @classmethod
     def of(cls, messages: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Request:
-        """Check a caller's messages and options.
+        """Check a caller's messages and options. None means not given.
+
+        What two fields can say is settled here: `max_tokens`, `enable_thinking` and `thinking_budget` hold what
+        `max_completion_tokens` and `reasoning_effort` ask for.
 
         Raises:
             RequestError: an unknown field, a wrong type or value, a broken message, a call without its result.
         """
-        known = [f.name for f in fields(cls) if f.name != "messages"]
-        if unknown := [name for name in options if name not in known]:
-            raise RequestError(f"unsupported request field {unknown[0]!r}; supported: {', '.join(known)}")
+        checks.check_names(options, RequestOptions.__annotations__)
         given = {k: v for k, v in options.items() if v is not None}
         checks.check_options(given)
-        stop = given.pop("stop", ())
+        settled = {k: v for k, v in given.items() if k in cls.__dataclass_fields__}
+        stop = given.get("stop", ())
         return cls(
-            messages=checks.checked_messages(messages),
-            tools=tuple(given.pop("tools", ())),
-            stop=(stop,) if isinstance(stop, str) else tuple(stop),
-            **given,
+            checked_messages(messages),
+            **settled
+            | _settled_thinking(given)
+            | {
+                "tools": tuple(given.get("tools", ())),
+                "stop": (stop,) if isinstance(stop, str) else tuple(stop),
+                "logit_bias": {int(k): v for k, v in given.get("logit_bias", {}).items()} or None,
+                "max_tokens": given.get("max_tokens", given.get("max_completion_tokens")),
+            },
         )
 
     @property
@@ -122,3 +162,12 @@ class Request:
         if isinstance(choice, str):
             return choice == "required"
         return bool(choice["type"] == "function" or choice["allowed_tools"].get("mode") == "required")
+
+
+def _settled_thinking(given: Mapping[str, Any]) -> dict[str, Any]:
+    """`enable_thinking` and `thinking_budget` as all three fields on thinking together mean them."""
+    enabled, budget = given.get("enable_thinking"), given.get("thinking_budget")
+    if effort := given.get("reasoning_effort"):
+        enabled, figure = checks.EFFORTS[effort]
+        budget = figure if budget is None else budget
+    return {"enable_thinking": False if budget == 0 else enabled, "thinking_budget": budget}

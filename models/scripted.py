@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
-from .completion import ChatCompletionChunk, Reply, usage_of
+from .completion import ChatCompletionChunk, Cost, Outcome, Stamp, reply_chunks
+from .content_logprobs import ContentLogprobs, token_logprob
 from .dialect import Dialect
 from .errors import ModelError
 from .model import Model
@@ -15,7 +16,9 @@ from .request import Request
 class ScriptedModel(Model):
     """Gives the raw outputs in order, in pieces, as a real model would.
 
-    A missing turn raises; `assert_done` (or leaving the `with` block) raises for turns that were not used.
+    A request for `n` choices takes `n` turns. Stop texts hold. Each piece is a token that was certain: its `logprobs`
+    are 0. What only directs sampling or budgets changes nothing. A missing turn raises; `assert_done` (or leaving the
+    `with` block) raises for turns that were not used.
 
     Args:
         turns: raw texts, or {"raw": text, "finish": "stop" | "length"}.
@@ -36,6 +39,7 @@ class ScriptedModel(Model):
         self.name = name
         self.requests: list[Request] = []
         self._turns = list(turns)
+        self._n_used = 0
         self._enable_thinking = enable_thinking
         self._dialect = dialect
         self._piece = piece
@@ -43,7 +47,7 @@ class ScriptedModel(Model):
     @property
     def remaining(self) -> int:
         """Turns not yet used."""
-        return len(self._turns) - len(self.requests)
+        return len(self._turns) - self._n_used
 
     def assert_done(self) -> None:
         """Raise ModelError if turns are left."""
@@ -58,24 +62,36 @@ class ScriptedModel(Model):
             self.assert_done()
 
     def _stream(self, request: Request) -> Iterator[ChatCompletionChunk]:
-        n = len(self.requests)
-        if n >= len(self._turns):
-            raise ModelError(f"request {n + 1} came, but only {len(self._turns)} turns are scripted")
+        if request.n > self.remaining:
+            raise ModelError(
+                f"request {len(self.requests) + 1} came, but only {len(self._turns)} turns are scripted"
+                + (f" and it asks for {request.n} choices" if request.n > 1 else "")
+            )
         self.requests.append(request)
-        turn = self._turns[n]
-        raw, finish = (turn, "stop") if isinstance(turn, str) else (turn["raw"], turn.get("finish", "stop"))
-        return self._play(request, raw, finish)
+        turns = self._turns[self._n_used : self._n_used + request.n]
+        self._n_used += request.n
+        return reply_chunks(self.name, request.n, lambda index, stamp: self._play(request, turns[index], stamp))
 
-    def _play(self, request: Request, raw: str, finish: str) -> Iterator[ChatCompletionChunk]:
+    def _play(
+        self, request: Request, turn: str | Mapping[str, str], stamp: Stamp
+    ) -> Generator[ChatCompletionChunk, None, Outcome]:
+        raw, finish = (turn, "stop") if isinstance(turn, str) else (turn["raw"], turn.get("finish", "stop"))
         thinking = self._enable_thinking if request.enable_thinking is None else request.enable_thinking
-        parser = OutputParser(tools=request.tools, enable_thinking=thinking, dialect=self._dialect)
-        reply = Reply(self.name)
-        yield reply.chunk({"role": "assistant"})
-        for i in range(0, len(raw), self._piece):
-            for delta in parser.feed(raw[i : i + self._piece]):
-                yield reply.chunk(delta)
-        for delta in parser.finish(finish):
-            yield reply.chunk(delta)
+        parser = OutputParser(tools=request.tools, enable_thinking=thinking, dialect=self._dialect, stop=request.stop)
+        content = ContentLogprobs(request.logprobs)
+        n_said = 0  # characters
+        yield stamp({"role": "assistant"})
+        while n_said < len(raw) and not parser.stopped:
+            piece = raw[n_said : n_said + self._piece]
+            n_said += len(piece)
+            text = piece.encode("utf-8", "replace")
+            content.add([token_logprob(text, 0.0, [(text, 0.0)] if request.top_logprobs else ())])
+            deltas = parser.feed(piece)
+            for delta, logprobs in content.of(deltas, parser.in_reasoning):
+                yield stamp(delta, logprobs=logprobs)
+        for delta, logprobs in content.of(parser.finish(finish), False):
+            yield stamp(delta, logprobs=logprobs)
         # Counts of characters stand in for tokens: a script has no vocabulary.
-        usage = usage_of(sum(len(str(m.get("content") or "")) for m in request.messages), len(raw))
-        yield reply.last(parser.result(), usage=usage, raw_output=raw)
+        parsed, n_prompt = parser.result(), sum(len(str(m.get("content") or "")) for m in request.messages)
+        cost = Cost(n_prompt, n_said, n_reasoning=len(parsed.message.get("reasoning_content", "")))
+        return Outcome(parsed, raw[:n_said], cost)

@@ -178,7 +178,7 @@ def run(model: ChatModel, n: int = 500, temperature: float = 1.5, seed: int = 0)
             fault = fault or f"{n_tokens} tokens where {most} were allowed"
         choice = completion["choices"][0]
         n_calls = len(choice["message"].get("tool_calls") or ())
-        yield Outcome(names, asked, least, n_tokens, n_calls, choice["finish_reason"], fault, completion["raw_output"])
+        yield Outcome(names, asked, least, n_tokens, n_calls, choice["finish_reason"], fault, choice["raw_output"])
 
 
 def main() -> int:

@@ -43,7 +43,7 @@ def test_streamed_is_plain(model: ChatModel, text: str) -> None:
     streamed = accumulate(chunks)
     assert len([c for c in chunks if c["choices"][0]["delta"].get("content")]) > 3, "it came in pieces"
     assert streamed["choices"] == plain["choices"]
-    assert streamed["raw_output"] == plain["raw_output"]
+    assert streamed["choices"][0]["raw_output"] == plain["choices"][0]["raw_output"]
     assert streamed["usage"]["completion_tokens"] == plain["usage"]["completion_tokens"]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from laploop.models import ModelError, Request
 from laploop.models.errors import RequestError
+from laploop.models.request import RequestOptions
 
 USER = [{"role": "user", "content": "x"}]
 TOOL = {"type": "function", "function": {"name": "f"}}
@@ -80,6 +81,42 @@ for _ in range(3000):
             },
             "mode.*'any'",
         ),
+        ({"tools": [{"function": {"name": "f", "strict": "yes"}}]}, r"tools\[0\] \(f\): strict"),
+        ({"n": 0}, "n must be a whole number ≥ 1 and ≤ 128, got 0"),
+        ({"n": 129}, "n must be"),
+        ({"n": True}, "n must be"),
+        ({"logprobs": 3}, "logprobs must be True or False"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs needs logprobs"),
+        ({"logprobs": False, "top_logprobs": 2}, "top_logprobs needs logprobs"),
+        ({"logit_bias": [5]}, "logit_bias must map"),
+        ({"logit_bias": {"Rome": 5}}, "token ids.*'Rome'"),
+        ({"logit_bias": {-1: 5}}, "token ids.*-1"),
+        ({"logit_bias": {"-1": 5}}, "token ids.*'-1'"),
+        ({"logit_bias": {True: 5}}, "token ids.*True"),
+        ({"logit_bias": {"7": 100.5}}, "logit_bias of token 7.*100.5"),
+        ({"logit_bias": {7: "5"}}, "logit_bias of token 7"),
+        ({"logit_bias": {7: float("nan")}}, "logit_bias of token 7"),
+        ({"max_completion_tokens": 0}, "max_completion_tokens"),
+        ({"max_tokens": 5, "max_completion_tokens": 6}, "max_completion_tokens.*6 and 5: give one"),
+        ({"reasoning_effort": "xhigh"}, "'xhigh'; known: none, minimal, low, medium, high; .*thinking_budget"),
+        ({"reasoning_effort": 3}, "reasoning_effort"),
+        ({"reasoning_effort": "none", "enable_thinking": True}, "'none' contradicts enable_thinking=True"),
+        ({"user": 5}, "user must be a text"),
+        ({"prompt_cache_key": []}, "prompt_cache_key must be a text"),
+        ({"safety_identifier": 1.5}, "safety_identifier must be a text"),
+        ({"metadata": ["a"]}, "metadata must map"),
+        ({"metadata": {"a": 1}}, "metadata must map"),
+        ({"store": True}, "store can only be false, got True"),
+        ({"service_tier": "flex"}, 'service_tier can only be "auto" or "default"'),
+        ({"modalities": ["text", "audio"]}, "modalities can only be"),
+        ({"functions": []}, "'functions'; use tools"),
+        ({"function_call": "auto"}, "'function_call'; use tool_choice"),
+        ({"stream": True}, r"'stream'; use stream\(\)"),
+        ({"verbosity": "low"}, "'verbosity'; use a sentence"),
+        ({"audio": {}}, "'audio'; supported: tools"),
+        ({"prediction": {}}, "'prediction'; supported: tools"),
+        ({"seed": 1.5}, "seed must be a whole number, got 1.5"),
         ({"response_format": {"type": "xml"}}, "'xml'.*json_object"),
         ({"response_format": "json"}, "response_format"),
         ({"response_format": {"type": "json_schema"}}, "json_schema"),
@@ -121,7 +158,8 @@ def test_a_message_that_is_wrong_is_named(messages: Any, words: str) -> None:
 
 
 def test_what_openais_client_writes_back_is_taken() -> None:
-    reply = {**calling(CALL), "refusal": None, "audio": None, "annotations": [], "function_call": None}
+    empty = {"refusal": None, "audio": None, "annotations": [], "function_call": None, "reasoning": None}
+    reply = {**calling(CALL), **empty, "reasoning_details": []}
     request = Request.of([*USER, reply, RESULT, {"role": "assistant", "content": "done"}, *USER], {"tools": [TOOL]})
     assert len(request.messages) == 5
     with pytest.raises(RequestError, match="refusal"):
@@ -134,8 +172,57 @@ def test_results_may_come_in_any_order() -> None:
 
 
 def test_none_means_not_given() -> None:
-    names = ["tools", "tool_choice", "parallel_tool_calls", "temperature", "stop", "seed", "response_format"]
-    assert Request.of(USER, dict.fromkeys(names)) == Request.of(USER, {})
+    assert Request.of(USER, dict.fromkeys(RequestOptions.__annotations__)) == Request.of(USER, {})
+
+
+def test_what_says_nothing_new_is_taken() -> None:
+    """What official clients and frameworks send although it changes nothing here."""
+    same = {"store": False, "service_tier": "auto", "modalities": ["text"], "tool_choice": "none", "n": 1}
+    assert Request.of(USER, same) == Request.of(USER, {"tool_choice": "none"})
+    assert Request.of(USER, {"parallel_tool_calls": False, "tool_choice": "auto"}).allowed_names == []
+
+
+def test_notes_on_a_request_are_kept() -> None:
+    notes = {"user": "anna", "safety_identifier": "a1", "prompt_cache_key": "k", "metadata": {"run": "7"}}
+    request = Request.of(USER, notes)
+    assert {name: getattr(request, name) for name in notes} == notes
+
+
+def test_a_bias_may_name_its_token_by_a_text() -> None:
+    """JSON has no other keys."""
+    assert Request.of(USER, {"logit_bias": {"7": -100, 8: 0.5}}).logit_bias == {7: -100, 8: 0.5}
+    assert Request.of(USER, {"logit_bias": {}}) == Request.of(USER, {})
+
+
+def test_the_newer_name_of_max_tokens() -> None:
+    assert Request.of(USER, {"max_completion_tokens": 7}).max_tokens == 7
+    assert Request.of(USER, {"max_completion_tokens": 7, "max_tokens": 7}).max_tokens == 7
+
+
+@pytest.mark.parametrize(
+    ("options", "thinks", "budget"),
+    [
+        ({}, None, None),
+        ({"reasoning_effort": "none"}, False, None),
+        ({"reasoning_effort": "minimal"}, True, 128),
+        ({"reasoning_effort": "medium", "enable_thinking": True}, True, 2048),
+        ({"reasoning_effort": "high"}, True, None),
+        ({"reasoning_effort": "low", "thinking_budget": 9}, True, 9),
+        ({"thinking_budget": 9}, None, 9),
+        ({"thinking_budget": 0}, False, 0),
+        ({"thinking_budget": 0, "enable_thinking": True}, False, 0),
+    ],
+)
+def test_effort_and_budget_come_to_the_same_two_fields(
+    options: dict[str, Any], thinks: bool | None, budget: int | None
+) -> None:
+    request = Request.of(USER, options)
+    assert (request.enable_thinking, request.thinking_budget) == (thinks, budget)
+
+
+def test_numbers_beyond_a_float_are_numbers() -> None:
+    """Regression: OverflowError from asking whether a whole number of 400 digits is infinite."""
+    assert Request.of(USER, {"seed": 10**400}).seed == 10**400
 
 
 @pytest.mark.parametrize(
