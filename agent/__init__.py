@@ -7,70 +7,114 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .agent import Agent
-    from .errors import AgentError, ConfigError, HistoryError, RoundLimitError, SessionFileError, TraceError
+    from .approval import ApprovalRequest, Approvals, Decision, exact_pattern
+    from .errors import AgentError, ConfigError, HistoryError, LimitError, RoundLimitError, SessionFileError, TraceError
     from .events import (
+        ApprovalAnswered,
+        ApprovalAsked,
         CallFinished,
         CallStarted,
+        Compaction,
         Event,
         GuardFired,
         ReasoningDelta,
+        ResultCut,
         RoundFinished,
         RoundStarted,
         RunFinished,
         TextDelta,
     )
+    from .gate import Gate, ModelGate
+    from .guards import Guards
     from .history import check_history, trim_history
+    from .limits import Limits
+    from .memory import Memory
     from .openai_model import OpenAIModel
     from .result import RunResult
     from .session import Session
     from .trace import Trace
+    from .visibility import Bm25Selector, RoundView, ToolSelector
 
 _HOME = {
     "Agent": "agent",
     "AgentError": "errors",
+    "ApprovalAnswered": "events",
+    "ApprovalAsked": "events",
+    "ApprovalRequest": "approval",
+    "Approvals": "approval",
+    "Bm25Selector": "visibility",
     "CallFinished": "events",
     "CallStarted": "events",
+    "Compaction": "events",
     "ConfigError": "errors",
+    "Decision": "approval",
     "Event": "events",
+    "Gate": "gate",
     "GuardFired": "events",
+    "Guards": "guards",
     "HistoryError": "errors",
+    "LimitError": "errors",
+    "Limits": "limits",
+    "Memory": "memory",
+    "ModelGate": "gate",
     "OpenAIModel": "openai_model",
     "ReasoningDelta": "events",
+    "ResultCut": "events",
     "RoundFinished": "events",
     "RoundLimitError": "errors",
     "RoundStarted": "events",
+    "RoundView": "visibility",
     "RunFinished": "events",
     "RunResult": "result",
     "Session": "session",
     "SessionFileError": "errors",
     "TextDelta": "events",
+    "ToolSelector": "visibility",
     "Trace": "trace",
     "TraceError": "errors",
     "check_history": "history",
+    "exact_pattern": "approval",
     "trim_history": "history",
 }
 __all__ = [
     "Agent",
     "AgentError",
+    "ApprovalAnswered",
+    "ApprovalAsked",
+    "ApprovalRequest",
+    "Approvals",
+    "Bm25Selector",
     "CallFinished",
     "CallStarted",
+    "Compaction",
     "ConfigError",
+    "Decision",
     "Event",
+    "Gate",
     "GuardFired",
+    "Guards",
     "HistoryError",
+    "LimitError",
+    "Limits",
+    "Memory",
+    "ModelGate",
     "OpenAIModel",
     "ReasoningDelta",
+    "ResultCut",
     "RoundFinished",
     "RoundLimitError",
     "RoundStarted",
+    "RoundView",
     "RunFinished",
     "RunResult",
     "Session",
     "SessionFileError",
     "TextDelta",
+    "ToolSelector",
     "Trace",
     "TraceError",
     "check_history",
+    "exact_pattern",
     "trim_history",
 ]
 

@@ -12,23 +12,39 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterat
 from typing import Any
 
 from laploop.models import Model
-from laploop.tools import Tool, ToolRegistry
+from laploop.tools import Tool, ToolRegistry, ToolResult, given_up
+from typing_extensions import TypedDict, Unpack
 
-from .choice import ToolChoice, check_choice
+from .approval import Approvals
+from .choice import ToolChoice, check_choice, permitted_names
 from .errors import ConfigError, HistoryError
 from .events import Event, RunFinished
+from .gate import Gate
+from .guards import Guards
 from .history import check_history, messages_of
+from .limits import Limits
 from .loop import run_loop
+from .memory import Memory
 from .prompts import language_of_messages, system_prompt, text_of, texts_for
 from .result import RunResult
 from .run import Run, Settings
 from .schemas import check_schemas
 from .session import Session
+from .stop import Stop
+from .visibility import Bm25Selector, ToolSelector, Visible, names_of
 
 #: Most tokens of one reply, thinking not counted: small models sometimes never end by themselves.
 DEFAULT_MAX_TOKENS = 2048
+DEFAULT_SELECTOR = Bm25Selector()
 
 Question = str | Sequence[dict[str, Any]]
+
+
+class RunOptions(TypedDict, total=False):
+    """What can be set for one run, in the place of the agent's own setting."""
+
+    visible: Visible | None
+    approvals: Approvals | None
 
 
 class Agent:
@@ -39,10 +55,20 @@ class Agent:
         tools: Tools or plain functions (or a ToolRegistry). Schemas are checked here.
         system_prompt: replaces the built-in rules; "" sends none. Messages that begin with a system message
             keep theirs.
-        max_rounds: tool rounds at most; then a final answer is asked for from what was observed.
-        on_limit: "answer", or "raise" to get a RoundLimitError at that point.
+        max_rounds: tool rounds at most (`limits.max_rounds`); then a final answer is asked for from what was observed.
+        on_limit: "answer", or "raise" to get a LimitError at that point.
         parallel: whether the calls of one reply run at the same time.
-        max_parallel: threads at most.
+        max_parallel: calls at one time at most.
+        limits: caps on rounds, calls, tokens and time, in the place of max_rounds.
+        guards: when a model counts as stuck.
+        memory: how long results and histories may get before they are cut and summarized.
+        approvals: which calls wait for a person, and who is asked. By default those that write, or cannot be undone,
+            are denied: nobody can be asked.
+        visible: names of tools or groups that may be called, or a callable that says so before each round. The others
+            are masked; the prompt stays the same.
+        selector: chooses the tools of a run before its first prompt, which gets shorter: by default the 16 that go best
+            with the question, where there are more. None: all.
+        gate: judges before the first request whether the question needs a tool at all. None: it always may.
         tool_choice: OpenAI's; "required" and a named function hold for the first reply only, or no answer
             could follow.
         parallel_tool_calls: whether one reply may hold several calls (None: the model's default).
@@ -58,11 +84,18 @@ class Agent:
         model: Model,
         tools: ToolRegistry | Iterable[Tool | Callable[..., Any]] = (),
         system_prompt: str | None = None,
-        max_rounds: int = 5,
+        max_rounds: int | None = None,
         on_limit: str = "answer",
         parallel: bool = True,
         max_parallel: int = 8,
         *,
+        limits: Limits | None = None,
+        guards: Guards | None = None,
+        memory: Memory | None = None,
+        approvals: Approvals | None = None,
+        visible: Visible | None = None,
+        selector: ToolSelector | None = DEFAULT_SELECTOR,
+        gate: Gate | None = None,
         tool_choice: ToolChoice = "auto",
         parallel_tool_calls: bool | None = None,
         temperature: float | None = None,
@@ -76,14 +109,22 @@ class Agent:
     ) -> None:
         if on_limit not in ("answer", "raise"):
             raise ConfigError(f'on_limit is {on_limit!r}; expected "answer" or "raise"')
-        for name, number in (("max_rounds", max_rounds), ("max_parallel", max_parallel)):
-            if not isinstance(number, int) or number < 1:
-                raise ConfigError(f"{name} is {number!r}; expected 1 or more")
+        if not isinstance(max_parallel, int) or max_parallel < 1:
+            raise ConfigError(f"max_parallel is {max_parallel!r}; expected 1 or more")
+        if limits is not None and max_rounds is not None:
+            raise ConfigError("max_rounds and limits are both given; set max_rounds in limits")
+        if limits is None:
+            limits = Limits() if max_rounds is None else Limits(max_rounds=max_rounds)
         self.model = model
         self.tools = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
         self.system_prompt = system_prompt
         check_schemas(self.tools)
         check_choice(tool_choice, self.tools.names())
+        if visible is not None and not callable(visible):
+            names_of(visible, self.tools)
+        self.approvals = approvals or Approvals()
+        self._visible = visible
+        self._selector = selector
         sampling = {
             "temperature": temperature,
             "top_p": top_p,
@@ -96,50 +137,65 @@ class Agent:
             "parallel_tool_calls": parallel_tool_calls,
         }
         self.settings = Settings(
-            max_rounds=max_rounds,
+            limits=limits,
             raise_on_limit=on_limit == "raise",
             max_parallel=max_parallel if parallel else 1,
             tool_choice=tool_choice,
             request={k: v for k, v in sampling.items() if v is not None},
+            guards=guards or Guards(),
+            memory=memory or Memory(),
+            gate=gate,
         )
-        self._active: set[threading.Event] = set()
+        self._active: set[Run] = set()
         self._lock = threading.Lock()
 
-    def run(self, question: Question, session: Session | None = None) -> RunResult:
+    def run(self, question: Question, session: Session | None = None, **options: Unpack[RunOptions]) -> RunResult:
         """Ask and wait for the end.
+
+        Args:
+            question: a text, or messages.
+            session: what was said before; it is extended.
+            options: see RunOptions.
 
         Raises:
             HistoryError: the question is empty, or the messages break the protocol.
-            RoundLimitError: on_limit="raise" and the cap was reached.
+            ConfigError: `visible` names a tool that does not exist.
+            LimitError: on_limit="raise" and a cap was reached.
             ModelError, EngineError: the model failed. The session is then as it was.
         """
-        return _last(self.stream(question, session))
+        return _last(self.stream(question, session, **options))
 
-    def stream(self, question: Question, session: Session | None = None) -> Generator[Event, None, None]:
+    def stream(
+        self, question: Question, session: Session | None = None, **options: Unpack[RunOptions]
+    ) -> Generator[Event, None, None]:
         """Ask and get events as they happen; the last is RunFinished. Closing the iterator breaks the run
         off.
 
-        Raises what `run` does: HistoryError at once, the others while iterating.
+        Raises what `run` does: HistoryError and ConfigError at once, the others while iterating.
         """
-        return self._events(self._start(question, session), session, threading.Event())
+        return self._events(self._start(question, session, options), session)
 
-    async def arun(self, question: Question, session: Session | None = None) -> RunResult:
+    async def arun(
+        self, question: Question, session: Session | None = None, **options: Unpack[RunOptions]
+    ) -> RunResult:
         """`run` for asyncio."""
         result = None
-        async for event in self.astream(question, session):
+        async for event in self.astream(question, session, **options):
             if isinstance(event, RunFinished):
                 result = event.result
         assert result is not None, "a run that does not raise ends with RunFinished"
         return result
 
-    async def astream(self, question: Question, session: Session | None = None) -> AsyncIterator[Event]:
+    async def astream(
+        self, question: Question, session: Session | None = None, **options: Unpack[RunOptions]
+    ) -> AsyncIterator[Event]:
         """`stream` for asyncio: the run goes on in a thread; leaving the iterator cancels it and waits for
         its end.
         """
         loop = asyncio.get_running_loop()
         arrived: asyncio.Queue[Event | BaseException | None] = asyncio.Queue()
-        flag = threading.Event()
-        events = self._events(self._start(question, session), session, flag)
+        run = self._start(question, session, options)
+        events = self._events(run, session)
 
         def post(item: Event | BaseException | None) -> None:
             loop.call_soon_threadsafe(arrived.put_nowait, item)
@@ -161,56 +217,125 @@ class Agent:
                     raise item
                 yield item
         finally:
-            flag.set()
+            run.stop.set()
             await asyncio.shield(loop.run_in_executor(None, worker.join))
 
-    def cancel(self) -> None:
-        """End every run of this agent that is going on, from any thread: stop_reason "cancelled".
+    def cancel(self, call_id: str | None = None) -> None:
+        """End every run of this agent that is going on, from any thread: stop_reason "cancelled". With a `call_id`,
+        give up that call only: its result says so, and the run goes on.
 
         Takes effect at the model's next piece of text, or within a tenth of a second while tools run. A tool
-        that is running is not waited for.
+        that is running is not waited for; an isolated one is killed.
         """
         with self._lock:
-            for flag in self._active:
-                flag.set()
+            for run in self._active:
+                if call_id is None:
+                    run.stop.set()
+                else:
+                    run.stop_call(call_id)
 
-    def prompt_for(self, messages: Sequence[dict[str, Any]]) -> str | None:
-        """The system prompt that a run over these messages gets; None for none."""
+    def as_tool(self, name: str, description: str, *, timeout_s: float | None = None) -> Tool:
+        """This agent as a tool of another: it is given a question and returns the answer.
+
+        It has its own prompt, tools and history, over the same loaded model; each call is a run of its own. Its own
+        approvals hold for what it calls; the tool declares the effects that they let pass unasked. When the call is
+        given up, so is the run.
+
+        Args:
+            name: the tool's name.
+            description: what it can be asked, and what it returns, for the other model.
+            timeout_s: seconds until a call is given up; None leaves it to this agent's limits.
+        """
+
+        def ask(question: str) -> ToolResult:
+            result = self.run(question)
+            return ToolResult(
+                result.answer or f"{name} gave no answer: {result.stop_reason}",
+                is_error=not result.answered,
+                value=result.answer,
+                notes=(f"{name}: {result.rounds} rounds, stop_reason {result.stop_reason}",),
+            )
+
+        unasked = {
+            effect for tool in self.tools for effect in tool.effects if self.approvals.rule(tool.effects) == "auto"
+        }
+        schema = {
+            "type": "object",
+            "properties": {"question": {"type": "string", "description": "A whole question, with all it needs"}},
+            "required": ["question"],
+            "additionalProperties": False,
+        }
+        return Tool(name, description, schema, ask, effects=frozenset(unasked or {"read"}), timeout_s=timeout_s)
+
+    def prompt_for(self, messages: Sequence[dict[str, Any]], tools: Iterable[Tool] | None = None) -> str | None:
+        """The system prompt that a run over these messages gets; None for none.
+
+        Args:
+            messages: of the run.
+            tools: those that the run's selector chose; None for all.
+        """
         if messages and messages[0].get("role") in ("system", "developer"):
             return None
         if self.system_prompt is not None:
             return self.system_prompt or None
-        return system_prompt(list(self.tools), language_of_messages(messages))
+        return system_prompt(list(self.tools if tools is None else tools), language_of_messages(messages))
 
-    def _start(self, question: Question, session: Session | None) -> Run:
+    def _start(self, question: Question, session: Session | None, options: RunOptions) -> Run:
         new = messages_of(question)
         if not new or not any(text_of(m).strip() or m.get("tool_calls") for m in new):
             raise HistoryError("the question is empty; expected a text or a list of messages")
         messages = [*(session.messages if session else ()), *new]
         check_history(messages)
-        prompt = self.prompt_for(messages)
+        asked = next((text_of(m) for m in reversed(new) if m.get("role") == "user"), "")
+        tools = self._tools_for(asked, messages)
+        prompt = self.prompt_for(messages, tools)
         if prompt is not None:
             messages.insert(0, {"role": "system", "content": prompt})
-        run = Run(self.model, self.tools, self.settings, messages, texts_for(language_of_messages(messages)))
+        visible = options.get("visible", self._visible)
+        if visible is not None and not callable(visible):
+            names_of(visible, self.tools)
+            visible = [name for name in names_of(visible, self.tools) if name in tools]
+        run = Run(
+            self.model,
+            tools,
+            self.settings,
+            messages,
+            texts_for(language_of_messages(messages)),
+            options.get("approvals") or self.approvals,
+            visible,
+            stop=Stop(self.settings.limits.timeout_s, parent=given_up()),
+        )
         run.trace.add(
             "run_started",
             started_at=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
-            question=next((text_of(m) for m in reversed(new) if m.get("role") == "user"), ""),
+            question=asked,
             system_prompt=prompt,
             model=self.model.name,
-            tools=self.tools.to_openai(),
-            max_rounds=self.settings.max_rounds,
+            tools=tools.to_openai(),
+            max_rounds=self.settings.limits.max_rounds,
             request=self.settings.request,
             messages=list(messages),
         )
         return run
 
-    def _events(self, run: Run, session: Session | None, flag: threading.Event) -> Generator[Event, None, None]:
+    def _tools_for(self, question: str, messages: Sequence[dict[str, Any]]) -> ToolRegistry:
+        """The tools of a run: what the selector chooses, what the history has called, and what tool_choice names."""
+        if self._selector is None:
+            return self.tools
+        everything = list(self.tools)
+        chosen = {tool.name for tool in self._selector.select(question, everything)}
+        if len(chosen) == len(everything):
+            return self.tools
+        called = {c.get("function", {}).get("name") for m in messages for c in m.get("tool_calls") or ()}
+        if isinstance(self.settings.tool_choice, dict):
+            called.update(permitted_names(self.settings.tool_choice, self.tools.names()))
+        return ToolRegistry(tool for tool in everything if tool.name in chosen | called)
+
+    def _events(self, run: Run, session: Session | None) -> Generator[Event, None, None]:
         """The loop with its surroundings: the trace, cancellation, and the session at the end."""
-        run.cancelled = flag
         has_prompt = run.trace.records[0]["system_prompt"] is not None
         with self._lock:
-            self._active.add(flag)
+            self._active.add(run)
         try:
             for event in run_loop(run):
                 run.trace.add_event(event)
@@ -222,8 +347,9 @@ class Agent:
         else:
             _remember(run, session, has_prompt)
         finally:
+            run.stop.set()  # whoever still looks at it
             with self._lock:
-                self._active.discard(flag)
+                self._active.discard(run)
 
 
 def _remember(run: Run, session: Session | None, has_prompt: bool) -> None:

@@ -47,7 +47,15 @@ def after_first_round(choice: ToolChoice) -> ToolChoice:
 def without(choice: ToolChoice, taken: Iterable[str], names: Sequence[str]) -> ToolChoice:
     """The same choice with the tools `taken` away; "none" where that leaves nothing."""
     gone = set(taken)
-    return allow_only([n for n in permitted_names(choice, names) if n not in gone])
+    permitted = permitted_names(choice, names)
+    left = [n for n in permitted if n not in gone]
+    return choice if left == permitted else allow_only(left, _mode(choice))
+
+
+def _mode(choice: ToolChoice) -> str:
+    if isinstance(choice, str):
+        return "required" if choice == "required" else "auto"
+    return "required" if choice["type"] == "function" else str(choice["allowed_tools"].get("mode", "auto"))
 
 
 def check_choice(choice: ToolChoice, names: Sequence[str]) -> None:

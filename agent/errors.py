@@ -5,7 +5,8 @@ AgentError
 ├── HistoryError       a list of messages that no model could be asked with
 ├── SessionFileError   a session file that cannot be read or written
 ├── TraceError         a trace file that cannot be read
-└── RoundLimitError    on_limit="raise": the cap on tool rounds was reached; carries the partial result
+└── LimitError         on_limit="raise": a cap of `Limits` was reached; carries the partial result
+    └── RoundLimitError    the cap on tool rounds
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class TraceError(AgentError):
     """A trace file is damaged, or written by a version that this one does not know."""
 
 
-class RoundLimitError(AgentError):
-    """The cap on tool rounds was reached and the agent was told to raise (`on_limit="raise"`).
+class LimitError(AgentError):
+    """A cap of `Limits` was reached and the agent was told to raise (`on_limit="raise"`).
 
     `result` is the run so far: its messages are a valid history, its trace is complete.
     """
@@ -45,3 +46,7 @@ class RoundLimitError(AgentError):
     def __init__(self, message: str, result: RunResult) -> None:
         super().__init__(message)
         self.result = result
+
+
+class RoundLimitError(LimitError):
+    """The cap on tool rounds was reached."""

@@ -2,7 +2,8 @@
 
 A run is: (RoundStarted, deltas, RoundFinished, then per call CallStarted … CallFinished)*, RunFinished.
 Events come in the order of time: with parallel calls, CallFinished comes as each call ends. GuardFired stands
-where the loop steps in. The text deltas of a round add up to its message's content (a content of white space
+where the loop steps in, ApprovalAsked and ApprovalAnswered before the calls of a round, ResultCut behind them,
+Compaction before a round. The text deltas of a round add up to its message's content (a content of white space
 only is not shown at all), the reasoning deltas to its reasoning_content.
 """
 
@@ -83,14 +84,69 @@ class CallFinished:
 class GuardFired:
     """The loop stepped in.
 
-    `guard` is one of repeat, max_rounds, empty, invalid_calls, unknown_tool, tool_choice, length;
-    `step` says what was done: refused, masked, final_answer, retry, stopped.
+    `guard` is one of repeat, cycle, same_error, no_progress, unknown_tool, arguments, invalid_calls, tool_choice,
+    max_rounds, max_calls, max_tokens, timeout, empty, length, gate; `step` says what was done: refused (a call),
+    retry (asked again), nudged, masked (a tool, for one reply), calls_masked, final_answer (asked for), stopped.
     """
 
     round: int
     guard: str
     step: str
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalAsked:
+    """A call waits for a person's yes. `arguments` is the JSON text of exactly what would be run."""
+
+    round: int
+    call_id: str
+    name: str
+    arguments: str
+    effects: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalAnswered:
+    """Whether a call may run, and who said so: user, remembered, policy, or nobody (there is no one to ask).
+
+    `arguments` is the JSON text that the user put in the place of the model's; None if they stay.
+    """
+
+    round: int
+    call_id: str
+    name: str
+    allowed: bool
+    by: str
+    arguments: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResultCut:
+    """A result was longer than its budget. `shown` stands in the history; CallFinished has the whole."""
+
+    round: int
+    call_id: str
+    n_chars: int
+    shown: str
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """Earlier messages were replaced by a summary.
+
+    `by` is "model", or "loop" where the model's summary could not be had (`detail` says why). Counts are of the whole
+    prompt, in tokens; `estimated` where the model cannot count.
+    """
+
+    round: int
+    n_tokens_before: int
+    n_tokens_after: int
+    n_messages_replaced: int
+    summary: str
+    by: str = "model"
+    detail: str = ""
+    estimated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,5 +157,16 @@ class RunFinished:
 
 
 Event = (
-    RoundStarted | ReasoningDelta | TextDelta | RoundFinished | CallStarted | CallFinished | GuardFired | RunFinished
+    RoundStarted
+    | ReasoningDelta
+    | TextDelta
+    | RoundFinished
+    | CallStarted
+    | CallFinished
+    | GuardFired
+    | ApprovalAsked
+    | ApprovalAnswered
+    | ResultCut
+    | Compaction
+    | RunFinished
 )

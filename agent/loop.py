@@ -1,106 +1,98 @@
 """The loop: ask, execute the calls, feed the results back, until a reply has none. A generator of events.
 
-It does not know whether a reply was streamed, how a tool runs, what a model's text looks like, or who
-listens.
+It does not know whether a reply was streamed, how a tool runs, what a model's text looks like, who listens, or which
+policies there are: what the next request may do, and when to end, `Steering` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 
+from .approval import approve_calls
 from .calls import CallBatch
-from .choice import ToolChoice, after_first_round, without
-from .errors import RoundLimitError
-from .events import Event, GuardFired
-from .guards import RepeatGuard
+from .choice import ToolChoice
+from .events import Event, GuardFired, RunFinished
+from .guards import Done, call_key
+from .memory import make_room
 from .plan import plan_calls
 from .reply import Reply, stream_reply
 from .run import Run
+from .steering import Steering
+
+End = Generator[Event, None, RunFinished | None]
 
 
 def run_loop(run: Run) -> Iterator[Event]:
-    """One question to its end. Every path out is an event RunFinished, an error of the model, or
-    RoundLimitError.
-    """
-    guard = RepeatGuard()
-    choice: ToolChoice | None = run.settings.tool_choice if len(run.tools) else None
-    forced_by: str | None = None  # why the reply that is asked for must be the last
-    n_tool_rounds = n_faulty_in_a_row = n_empty = 0
+    """One question to its end. Every path out is an event RunFinished, an error of the model, or LimitError."""
+    steering = Steering(run)
     while True:
+        yield from make_room(run)
+        choice = yield from steering.choose()
         reply = yield from stream_reply(run, choice)
         if reply is None:
-            yield run.finish_cancelled()
-            return
-        if reply.finish_reason == "length":
+            end = yield from stopped(run, steering)
+        elif reply.finish_reason == "length":
             yield GuardFired(run.rounds, "length", "stopped", "the token limit cut the reply; no call of it was run")
-            yield run.finish_cut(reply.message, reply.raw_output, bool(reply.calls or reply.faults))
+            end = run.finish_cut(reply.message, reply.raw_output, bool(reply.calls or reply.faults))
+        elif steering.is_forced or not (reply.calls or reply.faults):
+            end = yield from conclude(run, reply, steering)
+        else:
+            done = yield from execute_calls(run, reply, choice, steering)
+            end = yield from steering.judge(reply, done)
+        if end is not None:
+            yield end
             return
-        if forced_by or not (reply.calls or reply.faults):
-            if reply.text.strip():
-                run.messages.append({k: v for k, v in reply.message.items() if k != "tool_calls"})
-                yield run.finish(forced_by or "answer", reply.text)
-                return
-            if forced_by:
-                yield run.finish_without_text(forced_by)
-                return
-            n_empty += 1
-            run.messages.append(reply.message)
-            if n_empty > 1:
-                yield GuardFired(run.rounds, "empty", "stopped", "two replies without text and without a call")
-                yield run.finish("empty", "", answered=False)
-                return
-            yield GuardFired(run.rounds, "empty", "retry", "a reply without text and without a call")
-            run.say(run.words.give_answer)
-            continue
 
-        repeated = yield from execute_calls(run, reply, choice, guard)
-        if run.cancelled.is_set():
-            yield run.finish_cancelled()
-            return
-        n_tool_rounds += 1
-        n_faulty_in_a_row = n_faulty_in_a_row + 1 if reply.faults else 0
-        if n_faulty_in_a_row > 1:
-            yield GuardFired(run.rounds, "invalid_calls", "stopped", reply.faults[0]["error"])
-            yield run.finish("invalid_calls", reply.text, answered=False)
-            return
-        if reply.faults:
-            yield GuardFired(run.rounds, "invalid_calls", "retry", reply.faults[0]["error"])
-            run.say("\n".join(run.words.invalid_call.format(error=f["error"]) for f in reply.faults))
 
-        if choice is not None:
-            choice = after_first_round(run.settings.tool_choice)
-            if guard.strikes > 1:
-                choice = without(choice, repeated, run.tools.names())
-                forced_by = "repeat" if guard.strikes > 2 or choice == "none" else None
-                step = "final_answer" if forced_by else "masked"
-                yield GuardFired(run.rounds, "repeat", step, ", ".join(sorted(repeated)))
-        if n_tool_rounds >= run.settings.max_rounds and not forced_by:
-            detail = f"{n_tool_rounds} tool rounds without an answer"
-            if run.settings.raise_on_limit:
-                yield GuardFired(run.rounds, "max_rounds", "stopped", detail)
-                raise RoundLimitError(
-                    f"{detail}; raise max_rounds, or let the agent answer with on_limit='answer'",
-                    run.finish("max_rounds", "", answered=False).result,
-                )
-            yield GuardFired(run.rounds, "max_rounds", "final_answer", detail)
-            forced_by = "max_rounds"
-        if forced_by:
-            choice = None if choice is None else "none"
-            run.say(run.words.final_answer)
+def stopped(run: Run, steering: Steering) -> End:
+    """A reply was broken off. Where its time was over and it had no text yet, the final answer is asked for."""
+    if run.stop.reason == "cancelled":
+        return run.finish_cancelled()
+    detail = f"{run.settings.limits.timeout_s:g} s without an answer"
+    if run.settings.raise_on_limit or not run.partial.strip():
+        run.stop.forget_time()
+        yield from steering.exceed("timeout", detail)
+        return None
+    yield GuardFired(run.rounds, "timeout", "stopped", detail)
+    return run.finish_broken_off("timeout")
+
+
+def conclude(run: Run, reply: Reply, steering: Steering) -> End:
+    """A reply without calls, or the last one: its text ends the run. Without text it is asked for once more."""
+    if reply.text.strip():
+        run.messages.append({k: v for k, v in reply.message.items() if k != "tool_calls"})
+        return run.finish(steering.stop_reason or "answer", reply.text)
+    if steering.is_forced:
+        return run.finish_without_text(steering.stop_reason)
+    run.messages.append(reply.message)
+    steering.n_empty += 1
+    if steering.stop_reason:
+        yield from steering.force(steering.stop_reason, "no text, although no call was possible")
+    elif steering.n_empty > 1:
+        yield GuardFired(run.rounds, "empty", "stopped", "two replies without text and without a call")
+        return run.finish("empty", "", answered=False)
+    else:
+        yield GuardFired(run.rounds, "empty", "retry", "a reply without text and without a call")
+        run.say(run.words.give_answer)
+    return None
 
 
 def execute_calls(
-    run: Run, reply: Reply, choice: ToolChoice | None, guard: RepeatGuard
-) -> Generator[Event, None, set[str]]:
-    """Execute a reply's calls and put them, each with its result, into the history; returns the names that
-    repeat.
-    """
+    run: Run, reply: Reply, choice: ToolChoice | None, steering: Steering
+) -> Generator[Event, None, Sequence[Done]]:
+    """Execute a reply's calls and put them, each with its result, into the history."""
     if not reply.calls:  # every call was malformed: the raw text is what the model said
         run.messages.append({"role": "assistant", "content": reply.text_with_faults})
-        return set()
-    calls, fired, repeated = plan_calls(run, reply, choice, guard)
+        return []
+    calls, fired = plan_calls(run, reply, choice, steering)
     yield from fired
-    batch = CallBatch(run.rounds, calls, run.settings.max_parallel, run.cancelled)
+    calls = yield from approve_calls(run, calls)
+    batch = CallBatch(run.rounds, calls, run.settings.max_parallel, run.stop)
     yield from run.open_calls(reply.message, batch).run()
-    run.close_calls()
-    return repeated
+    yield from batch.give_up(run.text_of_unfinished)
+    yield from run.close_calls()
+    return [
+        Done(c.name, call_key(c.name, c.arguments), r.content, r.is_error, c.is_run, r.fault)
+        for c, r in zip(calls, batch.results, strict=True)
+        if r is not None
+    ]

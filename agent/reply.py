@@ -48,10 +48,12 @@ class Reply:
 
 def stream_reply(run: Run, choice: ToolChoice | None) -> Generator[Event, None, Reply | None]:
     """Ask the model and pass its deltas on; the reply is the generator's value, None if the run was
-    cancelled.
+    stopped.
 
     The model's stream is closed in every case, also when the caller closes this generator.
     """
+    if run.stop.is_set():
+        return None
     run.begin_round()
     yield RoundStarted(run.rounds, choice)
     stream = run.model.stream(list(run.messages), **run.request(choice))
@@ -59,7 +61,7 @@ def stream_reply(run: Run, choice: ToolChoice | None) -> Generator[Event, None, 
     held = ""
     try:
         for chunk in stream:
-            if run.cancelled.is_set():
+            if run.stop.is_set():
                 return None
             chunks.append(chunk)
             for delta in _deltas(chunk):
@@ -73,7 +75,7 @@ def stream_reply(run: Run, choice: ToolChoice | None) -> Generator[Event, None, 
     finally:
         if (close := getattr(stream, "close", None)) is not None:
             close()
-    if run.cancelled.is_set():
+    if run.stop.is_set():
         return None
     reply, finished = _fold(run, chunks)
     run.usage.add(finished.usage)

@@ -10,11 +10,23 @@ from .trace import Trace
 
 STOP_REASONS = (
     "answer",  # the model answered
-    "max_rounds",  # the cap on tool rounds was reached; it was asked for a final answer
-    "repeat",  # it kept repeating a call; it was asked for a final answer
+    # A cap was reached (Limits); a final answer was asked for.
+    "max_rounds",
+    "max_calls",
+    "max_tokens",
+    "timeout",  # or a reply was broken off: then `answered` is False
+    # A guard's ladder came to its end (guards.py); a final answer was asked for.
+    "repeat",  # the same call again and again
+    "cycle",  # the same few calls in turn
+    "same_error",  # the same error of a tool again and again
+    "no_progress",  # rounds that brought nothing new
+    "unknown_tool",  # the same tool that does not exist
+    "arguments",  # the same arguments that do not fit
+    "invalid_calls",  # calls that cannot be read, twice in a row
+    "tool_choice",  # calls although no call was possible
+    # The run ended without an answer.
     "length",  # the token limit cut its reply; `cut` holds the reply as far as it got
     "empty",  # it said nothing twice (thinking only)
-    "invalid_calls",  # it wrote calls that cannot be read, twice in a row
     "cancelled",  # agent.cancel()
 )
 
@@ -24,13 +36,15 @@ class RunResult:
     """The end of a run.
 
     answer: the text for the user. Empty only when `answered` is False.
-    messages: the whole history, system prompt included, valid as input for a further request.
+    messages: the history, system prompt included, valid as input for a further request. Whole, unless a Compaction
+        replaced its beginning and ResultCut a result; the trace has all of it in any case.
     stop_reason: one of STOP_REASONS.
     rounds: how many replies the model gave, the final one included.
     usage: OpenAI's `usage`, summed over the rounds (per round: trace records of type round_finished).
     cut: the raw text of a reply that the token limit cut; None otherwise. None of its calls was executed.
-    answered: `answer` is the model's own whole reply. False after length, empty, invalid_calls and cancelled,
-        and where a forced final reply held no text (then `answer` lists what the tools had returned).
+    answered: `answer` is the model's own whole reply. False after length, empty and cancelled, after a reply that
+        timeout broke off, and where a forced final reply held no text (then `answer` lists what the tools had
+        returned).
     """
 
     answer: str

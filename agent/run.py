@@ -1,26 +1,36 @@
 """The state of one run: its messages, its counts, and the ways it can end. The loop moves it; it never loops
 itself.
 
-Messages are only ever appended, and a reply with calls only together with all its results, so `messages` is a
-valid history at every moment, also when the caller breaks the run off.
+Messages are only ever appended (but for compaction, which replaces whole rounds), and a reply with calls only together
+with all its results, so `messages` is a valid history at every moment, also when the caller breaks the run off.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from laploop.models import Model
 from laploop.tools import ToolRegistry, ToolResult
 
-from .calls import CallBatch
+from .calls import Call, CallBatch
 from .choice import ToolChoice
-from .events import RunFinished
+from .events import Event, ResultCut, RunFinished
+from .guards import Guards
+from .limits import Limits
+from .observation import fit_results
 from .prompts import Texts
 from .result import RunResult, UsageSum
+from .stop import Stop
+from .tokens import TokenCounter
 from .trace import Trace
+
+if TYPE_CHECKING:
+    from .approval import Approvals
+    from .gate import Gate
+    from .memory import Memory
+    from .visibility import Visible
 
 MAX_OBSERVED_CHARS = 500  # of each result, where they stand in for an answer that the model did not give
 
@@ -29,14 +39,17 @@ MAX_OBSERVED_CHARS = 500  # of each result, where they stand in for an answer th
 class Settings:
     """What an Agent was told once, and holds for each of its runs."""
 
-    max_rounds: int = 5
-    raise_on_limit: bool = False
-    max_parallel: int = 8
-    tool_choice: ToolChoice = "auto"
-    request: dict[str, Any] = field(default_factory=dict)  # sampling fields that were set; the others stay away
+    limits: Limits
+    raise_on_limit: bool
+    max_parallel: int
+    tool_choice: ToolChoice
+    request: dict[str, Any]  # sampling fields that were set; the others stay away
+    guards: Guards
+    memory: Memory
+    gate: Gate | None
 
 
-@dataclass
+@dataclass(eq=False)  # a run is itself
 class Run:
     """One question on its way to an answer."""
 
@@ -45,15 +58,21 @@ class Run:
     settings: Settings
     messages: list[dict[str, Any]]
     words: Texts
+    approvals: Approvals
+    visible: Visible | None = None
     trace: Trace = field(default_factory=Trace)
-    cancelled: threading.Event = field(default_factory=threading.Event)
+    stop: Stop = field(default_factory=Stop)
     usage: UsageSum = field(default_factory=UsageSum)
     rounds: int = 0
     partial: str = ""  # text of the reply that is being streamed
-    n_given: int = 0  # messages that were there before the first reply
+    denied: set[str] = field(default_factory=set)  # tools that a person, or the policy, said no to
+    summary: str = ""  # what stands in the history for rounds that are no longer there
 
     def __post_init__(self) -> None:
-        self.n_given = len(self.messages)
+        self.counter = TokenCounter(self.model, self.tools.to_openai())
+        is_user = [m.get("role") == "user" for m in self.messages]
+        self.i_goal = len(is_user) - 1 - is_user[::-1].index(True) if any(is_user) else len(is_user) - 1
+        self.goal = self.messages[self.i_goal]  # the question: it stays, whatever is compacted
         self._open: tuple[dict[str, Any], CallBatch] | None = None
 
     # --- asking
@@ -85,20 +104,40 @@ class Run:
         self._open = (message, batch)
         return batch
 
-    def close_calls(self) -> None:
-        """Append the opened reply and one result per call, in order; what is not done yet says so."""
+    def close_calls(self) -> Iterator[Event]:
+        """Append the opened reply and one result per call, in order; what is longer than its budget is cut, and what is
+        not done says so. The history is whole before the first event.
+        """
         if self._open is None:
             return
         message, batch = self._open
         self._open = None
+        done = [
+            result or ToolResult(self.text_of_unfinished(call), is_error=True)
+            for call, result in zip(batch.calls, batch.results, strict=True)
+        ]
+        texts, memory = [result.content for result in done], self.settings.memory
+        shown = fit_results(texts, self.counter, memory.per_result(self.counter), memory.per_round(self.counter))
         self.messages.append(message)
-        for call, result in zip(batch.calls, batch.results, strict=True):
-            done = result or ToolResult(self.words.cancelled_call.format(name=call.name), is_error=True)
-            self.messages.append({"role": "tool", "tool_call_id": call.id, "content": done.content})
+        for call, text in zip(batch.calls, shown, strict=True):
+            self.messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
+        for call, whole, text in zip(batch.calls, texts, shown, strict=True):
+            if text is not whole:
+                yield ResultCut(self.rounds, call.id, len(whole), text)
+
+    def text_of_unfinished(self, call: Call) -> str:
+        """The result of a call that was not waited for."""
+        words = self.words.out_of_time if self.stop.reason == "timeout" else self.words.cancelled_call
+        return words.format(name=call.name)
+
+    def stop_call(self, call_id: str) -> bool:
+        """Give up one of the calls that are being executed; False if it is none."""
+        return self._open is not None and self._open[1].stop_call(call_id)
 
     def settle(self) -> None:
         """Bring the history into order after a run was cancelled or broken off, at whatever point."""
-        self.close_calls()
+        for event in self.close_calls():
+            self.trace.add_event(event)
         if self.partial.strip():
             self.messages.append({"role": "assistant", "content": self.partial})
         self.partial = ""
@@ -134,9 +173,13 @@ class Run:
 
     def finish_cancelled(self) -> RunFinished:
         """End a cancelled run with what there is."""
+        return self.finish_broken_off("cancelled")
+
+    def finish_broken_off(self, stop_reason: str) -> RunFinished:
+        """End a run in the middle of whatever it does; the text of a reply that had begun is kept."""
         text = self.partial
         self.settle()
-        return self.finish("cancelled", text, answered=False)
+        return self.finish(stop_reason, text, answered=False)
 
     def finish_cut(self, message: dict[str, Any], raw: str | None, has_calls: bool) -> RunFinished:
         """End a run whose reply was cut. Its calls leave the history, and a note stands where they or the
@@ -158,12 +201,11 @@ class Run:
         return self.finish(stop_reason, answer, answered=False)
 
     def _observations(self) -> Sequence[str]:
-        calls = {c["id"]: c["function"] for m in self.messages for c in m.get("tool_calls") or []}
-        lines = []
-        for message in self.messages[self.n_given :]:
-            if message["role"] == "tool":
-                function = calls[message["tool_call_id"]]
-                content = message["content"]
-                shown = content if len(content) <= MAX_OBSERVED_CHARS else content[:MAX_OBSERVED_CHARS] + " …"
-                lines.append(f"- {function['name']}({function['arguments']}): {shown}")
-        return lines
+        return [
+            f"- {call['name']}({call['arguments']}): {_beginning(call['content'])}"
+            for call in self.trace.of_type("call_finished")
+        ]
+
+
+def _beginning(text: str) -> str:
+    return text if len(text) <= MAX_OBSERVED_CHARS else text[:MAX_OBSERVED_CHARS] + " …"

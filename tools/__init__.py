@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .builtin import builtin_tools
     from .definition import Tool, ToolResult, tool
     from .errors import ArgumentsError, FileAccessError, RegistryError, SchemaError, ToolError, WebError
+    from .invocation import given_up
     from .registry import ToolRegistry
     from .result_text import to_text
     from .schema import schema_from_function
@@ -35,6 +36,7 @@ _HOME = {
     "WebConfig": "web",
     "WebError": "errors",
     "builtin_tools": "builtin",
+    "given_up": "invocation",
     "parse_arguments": "arguments",
     "schema_from_function": "schema",
     "to_text": "result_text",
@@ -54,6 +56,7 @@ __all__ = [
     "WebConfig",
     "WebError",
     "builtin_tools",
+    "given_up",
     "parse_arguments",
     "schema_from_function",
     "to_text",

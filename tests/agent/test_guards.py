@@ -7,8 +7,8 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from laploop.agent import Agent, GuardFired, RunResult, check_history
-from laploop.agent.guards import RepeatGuard, call_key
+from laploop.agent import Agent, GuardFired, Guards, RunResult, check_history
+from laploop.agent.guards import Fault, Ladder, RepeatGuard, call_key
 from laploop.models import ScriptedModel
 from laploop.tools import tool
 
@@ -40,7 +40,7 @@ def steps(result: RunResult) -> list[tuple[int, str]]:
 
 
 def test_the_ladder(calls: Calls) -> None:
-    """Told at the third, masked when it goes on, forced to answer after that."""
+    """Told at the third, the tool masked when it goes on, then all calls; what is said after that is the answer."""
     same = calls(("look", {"place": "shed"}))
     with ScriptedModel([same] * 5 + ["Nothing new."]) as model:
         result = Agent(model, [look, ask], max_rounds=50).run("?")
@@ -50,7 +50,7 @@ def test_the_ladder(calls: Calls) -> None:
         (4, "refused"),
         (4, "masked"),
         (5, "refused"),
-        (5, "final_answer"),
+        (5, "calls_masked"),
     ]
     only_ask = {
         "type": "allowed_tools",
@@ -83,7 +83,7 @@ def test_a_masked_tool_comes_back_after_its_round(calls: Calls) -> None:
 def test_alternating_between_two_answered_calls_is_a_repetition_too(calls: Calls) -> None:
     turns = [calls(("look", {"place": "a"})), calls(("look", {"place": "b"}))] * 10
     result = Agent(ScriptedModel(turns), [look, ask], max_rounds=50).run("?")
-    assert result.stop_reason == "repeat"
+    assert result.stop_reason == "cycle"
     assert sum(r["executed"] for r in result.calls) == 3
 
 
@@ -125,12 +125,126 @@ def test_a_call_is_refused_only_after_it_was_let_through(rounds: list[list[str]]
 @given(st.integers(3, 30))
 def test_the_same_round_for_ever_is_refused_from_the_third_on(n: int) -> None:
     guard = RepeatGuard()
-    flags = [guard.judge(["a", "b"]) for _ in range(n)]
-    assert flags == [[False, False]] * 2 + [[True, True]] * (n - 2)
-    assert guard.strikes == n - 2
+    kinds = [guard.judge(["a", "b"]) for _ in range(n)]
+    assert kinds == [["", ""]] * 2 + [["cycle", "cycle"]] * (n - 2)
 
 
 def test_every_step_is_an_event(calls: Calls) -> None:
     same = calls(("look", {"place": "shed"}))
     events: list[Any] = list(Agent(ScriptedModel([same] * 3 + ["ok"]), [look]).stream("?"))
     assert [e for e in events if isinstance(e, GuardFired)] == [GuardFired(3, "repeat", "refused", "look")]
+
+
+@tool
+def fetch(page: str) -> str:
+    """Fetch a page.
+
+    Args:
+        page: which
+    """
+    raise RuntimeError("no network")
+
+
+def test_the_same_error_three_times_is_told_and_the_tool_taken_away(calls: Calls) -> None:
+    """Whatever the arguments: the guard for repetitions does not see it."""
+    turns = [calls(("fetch", {"page": f"p{n}"})) for n in range(4)] + ["No network."]
+    with ScriptedModel(turns) as model:
+        result = Agent(model, [fetch, look], max_rounds=50).run("?")
+    assert steps(result) == [(3, "nudged"), (4, "masked")]
+    assert "fetch has failed" in model.requests[3].messages[-1]["content"]
+    assert permitted(model.requests[4].tool_choice) == ["look"]
+    assert (result.stop_reason, result.answer) == ("answer", "No network.")
+
+
+def permitted(choice: Any) -> list[str]:
+    return [t["function"]["name"] for t in choice["allowed_tools"]["tools"]]
+
+
+def test_rounds_without_anything_new_come_to_an_end(calls: Calls) -> None:
+    """Errors that differ each time: neither the same call nor the same error."""
+
+    @tool
+    def dig(depth: int) -> str:
+        """Dig.
+
+        Args:
+            depth: how deep
+        """
+        raise RuntimeError(f"rock at {depth}")
+
+    turns = [calls(("dig", {"depth": n})) for n in range(6)]
+    model = ScriptedModel([*turns, "Only rock."])
+    result = Agent(model, [dig], max_rounds=50).run("?")
+    assert steps(result) == [(4, "nudged"), (5, "calls_masked"), (6, "refused"), (6, "final_answer")]
+    assert (result.stop_reason, result.answer) == ("no_progress", "Only rock.")
+    check_history(result.messages)
+
+
+def test_results_that_are_new_are_progress_however_many(calls: Calls) -> None:
+    turns = [calls(("look", {"place": f"room {n}"})) for n in range(20)]
+    result = Agent(ScriptedModel([*turns, "Nothing."]), [look], max_rounds=50).run("?")
+    assert steps(result) == []
+    assert result.stop_reason == "answer"
+
+
+def test_a_fault_is_corrected_once(calls: Calls) -> None:
+    """The second time the tool is taken away: the same correction again would change nothing."""
+    wrong = calls(("look", {"where": "shed"}))
+    other = calls(("ask", {"who": "Bob"}))
+    model = ScriptedModel([wrong, other, wrong, "I cannot."])
+    result = Agent(model, [look, ask], max_rounds=50).run("?")
+    assert "missing argument 'place'" in result.calls[0]["content"]
+    assert [(r["guard"], r["step"]) for r in result.trace.of_type("guard_fired")] == [("arguments", "masked")]
+    assert permitted(model.requests[3].tool_choice) == ["ask"]
+
+
+def test_an_unknown_name_is_corrected_once(calls: Calls) -> None:
+    model = ScriptedModel([calls(("lok", {})), calls(("lok", {})), "I cannot look."])
+    result = Agent(model, [look, ask]).run("?")
+    assert "Did you mean look?" in result.calls[0]["content"]
+    assert [(r["guard"], r["step"]) for r in result.trace.of_type("guard_fired")] == [
+        ("unknown_tool", "refused"),
+        ("unknown_tool", "refused"),
+        ("unknown_tool", "calls_masked"),
+    ]
+    assert (result.stop_reason, result.answer) == ("unknown_tool", "I cannot look.")
+
+
+def test_calls_although_all_are_masked_end_in_a_final_answer(calls: Calls) -> None:
+    """A server need not hold the model to tool_choice "none"."""
+    same = calls(("look", {"place": "shed"}))
+    model = ScriptedModel([same] * 6 + ["Fine."])
+    result = Agent(model, [look], max_rounds=50).run("?")
+    assert steps(result)[-2:] == [(5, "refused"), (5, "final_answer")]
+    assert "No more tool calls" in model.requests[5].messages[-1]["content"]
+    assert result.rounds == 6
+    assert not result.answered
+    check_history(result.messages)
+
+
+def test_silence_under_masked_calls_leads_to_the_final_answer(calls: Calls) -> None:
+    same = calls(("look", {"place": "shed"}))
+    model = ScriptedModel([*[same] * 4, "", "Nothing."])
+    result = Agent(model, [look], max_rounds=50).run("?")
+    assert (result.stop_reason, result.answer) == ("repeat", "Nothing.")
+    check_history(result.messages)
+
+
+def test_without_guards_only_the_limits_end_a_run(calls: Calls) -> None:
+    same = calls(("look", {"place": "shed"}))
+    model = ScriptedModel([same] * 9 + ["Nothing."])
+    result = Agent(model, [look], max_rounds=9, guards=Guards.off()).run("?")
+    assert all(r["executed"] for r in result.calls)
+    assert result.stop_reason == "max_rounds"
+
+
+@given(st.lists(st.none() | st.integers(1, 4), max_size=30), st.sets(st.sampled_from("ab")))
+def test_the_ladder_never_goes_down_but_to_its_foot(faults: list[int | None], maskable: set[str]) -> None:
+    ladder, before = Ladder(), 0
+    for at_least in faults:
+        fault = None if at_least is None else Fault("x", frozenset("a"), at_least=at_least)
+        step = ladder.climb(fault, frozenset(maskable))
+        assert ladder.rung == 0 if fault is None else ladder.rung >= max(before, at_least or 0)
+        assert (step == "masked") == bool(ladder.masked)
+        assert ladder.masked < maskable or not ladder.masked
+        before = ladder.rung

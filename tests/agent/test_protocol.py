@@ -169,11 +169,14 @@ def test_a_malformed_call_beside_a_good_one_does_not_take_it_along(calls: Calls)
     assert [m["role"] for m in result.messages[2:]] == ["assistant", "tool", "user", "assistant"]
 
 
-def test_two_malformed_replies_in_a_row_end_the_run() -> None:
+def test_after_two_malformed_replies_in_a_row_the_answer_is_asked_for() -> None:
+    """Corrected once; a second correction would only be repeated."""
     broken = '<tool_call>\n{"name": "get_weather", "arguments": {"city": }}\n</tool_call>'
-    with ScriptedModel([broken, broken]) as model:
+    with ScriptedModel([broken, broken, "I cannot look it up."]) as model:
         result = Agent(model, TOOLS).run("Rome?")
-    assert (result.stop_reason, result.answered) == ("invalid_calls", False)
+    assert (result.stop_reason, result.answered) == ("invalid_calls", True)
+    assert [r["step"] for r in result.trace.of_type("guard_fired")] == ["retry", "final_answer"]
+    assert model.requests[-1].tool_choice == "none"
     check_history(result.messages)
 
 

@@ -41,7 +41,7 @@ def test_the_question_is_the_words_or_standard_input(monkeypatch: pytest.MonkeyP
         (["fine"], 0, ""),
         ([{"raw": "half", "finish": "length"}], 3, "token limit"),
         (["", ""], 3, "no text"),
-        ([f"<tool_call>\n{{{n}\n</tool_call>" for n in "ab"], 3, "cannot be read"),
+        ([f"<tool_call>\n{{{n}\n</tool_call>" for n in "abc"], 3, "cannot be read"),
     ],
 )
 def test_exit_codes_and_the_reason(turns: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:

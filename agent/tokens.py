@@ -1,0 +1,50 @@
+"""How many tokens something takes: the model's own count where it has one, else characters divided by four."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .json_text import dumps
+
+_CHARS_PER_TOKEN = 4  # the usual rule of thumb for English; an estimate, and marked as one
+
+
+class TokenCounter:
+    """Counts for one model.
+
+    Attributes:
+        is_estimate: the model cannot count.
+        n_ctx: tokens that its context holds; None if it does not say.
+    """
+
+    def __init__(self, model: object, tools: Sequence[dict[str, Any]] = ()) -> None:
+        self._count = getattr(model, "count_tokens", None)
+        self._tools = list(tools)
+        self._around: int | None = None
+        self.is_estimate = self._count is None
+        self.n_ctx: int | None = getattr(model, "n_ctx", None)
+
+    def of_messages(self, messages: Sequence[dict[str, Any]]) -> int:
+        """Tokens of the prompt that these messages make, tools included."""
+        if self._count is not None:
+            return int(self._count(list(messages), self._tools or None))
+        return (sum(len(dumps(m)) for m in messages) + len(dumps(self._tools))) // _CHARS_PER_TOKEN
+
+    def of_text(self, text: str) -> int:
+        """Tokens of a text."""
+        if self._count is None:
+            return -(-len(text) // _CHARS_PER_TOKEN)
+        if self._around is None:
+            self._around = self._in_message("x") - 1
+        return max(0, self._in_message(text) - self._around)
+
+    def is_longer(self, text: str, n_most: int) -> bool:
+        """Whether the text takes more than `n_most` tokens; quick for what is much shorter or much longer."""
+        if len(text) * 4 <= n_most:  # no token is shorter than a byte
+            return False
+        return len(text) > 16 * n_most or self.of_text(text) > n_most
+
+    def _in_message(self, text: str) -> int:
+        assert self._count is not None
+        return int(self._count([{"role": "user", "content": text}]))
