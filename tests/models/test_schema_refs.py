@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from laploop.models import schema_report
 from laploop.models.errors import RequestError
-from laploop.models.schema import _walk, check_schema
+from laploop.models.schema import check_schema
 from laploop.models.schema_refs import dangling_refs
 
 NAME = st.text(min_size=1, max_size=8)
 
 
 def found_in(schema: dict[str, Any]) -> list[tuple[str, str, str]]:
-    return list(dangling_refs(schema, _walk))
+    return list(dangling_refs(schema))
 
 
 @pytest.mark.parametrize(
