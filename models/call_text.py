@@ -5,11 +5,12 @@ Knows the shapes in which models write a call, not the marks around it and not w
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from .json_text import Member, elements, members, object_text
+from .json_text import Member, elements, members, object_text, value_end
 
 # Where the tool's name and its arguments stand: the families' own keys first, then those of OpenAI's API, of
 # LangChain's structured chat agent (action, action_input) and of other agents' prompts.
@@ -60,9 +61,7 @@ def name_in(text: str) -> str | None:
 
 
 def _objects_in(text: str) -> list[list[Member]]:
-    text = text.strip()
-    if text.startswith("{{") and text.endswith("}}"):  # as Qwen2.5's template shows it, by an oversight
-        text = text[1:-1]
+    text = _single(text)
     if not text.startswith("["):
         found = members(text)
         if len(found) != 1 or found[0].key != LIST_KEY:
@@ -106,3 +105,69 @@ def _arguments_of(by_key: dict[str, Member]) -> str:
         except ValueError:
             pass
     raise ValueError(f'"{given[0].key}" must be an object, got {given[0].text[:80]}')
+
+
+def _single(text: str) -> str:
+    """A value without the second pair of braces that Qwen2.5's template shows by an oversight."""
+    text = text.strip()
+    return text[1:-1] if text.startswith("{{") and text.endswith("}}") else text
+
+
+# -- arguments on their own, as text protocols have them ---------------------------------------------------------------
+
+_KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*")
+_COMMA = re.compile(r"\s*(?:,|\Z)")
+
+
+def arguments_in(text: str, text_parameter: str | None = None) -> str:
+    """The arguments of a call as the text of one JSON object.
+
+    Args:
+        text: a JSON object; one in a JSON string; nothing; or, for a tool whose only parameter is a text, that text.
+        text_parameter: the name of that parameter.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    text = text.strip()
+    if not text:
+        return "{}"
+    if text.startswith("{"):
+        return object_text(_single(text))
+    if text_parameter and (named := re.match(rf"{re.escape(text_parameter)}\s*[:=]\s*(?=\S)", text)):
+        text = text[named.end() :]
+    value: object = text
+    if text[0] == '"':
+        try:
+            value = json.loads(text, strict=False)
+        except ValueError:
+            value = text
+        if isinstance(value, str) and value.lstrip().startswith("{"):
+            return object_text(value)
+    elif text[0] == text[-1] == "'" and len(text) > 1:
+        value = text[1:-1]
+    if text_parameter is None or not isinstance(value, str) or text[0] == "[":
+        raise ValueError(f"expected a JSON object, found {text[:80]!r}")
+    return json.dumps({text_parameter: value}, ensure_ascii=False)
+
+
+def keywords_in(text: str) -> str | None:
+    """The arguments in `name=value, …`, each value being JSON, as the text of one JSON object; None: it is not that."""
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(text):
+        key = _KEYWORD.match(text, at)
+        if not key or key.group(1) in found:
+            return None
+        try:
+            end = value_end(text, key.end())
+        except ValueError:
+            return None
+        comma = _COMMA.match(text, end)
+        if not comma:
+            return None
+        found[key.group(1)] = text[key.end() : end]
+        at = comma.end()
+    if not found:
+        return None
+    return object_text("{" + ", ".join(f'"{key}": {value}' for key, value in found.items()) + "}")

@@ -49,6 +49,25 @@ class Labels:
 
 
 @dataclass(frozen=True, slots=True)
+class LabelVariants:
+    """What models write instead of the labels, without colon, in any case; the parser takes it, nothing else writes it.
+
+    Args:
+        thought, action, action_input, observation, answer: other words for these labels.
+        no_action: what stands behind the label of an action where no tool is wanted.
+        answer_actions: what stands there where the action's input is the final answer.
+    """
+
+    thought: tuple[str, ...] = ()
+    action: tuple[str, ...] = ()
+    action_input: tuple[str, ...] = ()
+    observation: tuple[str, ...] = ()
+    answer: tuple[str, ...] = ()
+    no_action: tuple[str, ...] = ()
+    answer_actions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Dialect:
     """One family's syntax.
 
@@ -60,6 +79,7 @@ class Dialect:
         text_never_starts_with: characters with which plain text may not begin while calls are possible, because
             the family would begin a call in a wrapper of its own invention with them.
         labels: the sections of a text protocol; then there are no wrappers, and the prompt shows the tools.
+        variants: what models write instead of these labels.
     """
 
     name: str
@@ -68,6 +88,7 @@ class Dialect:
     think_cut: str = ""
     text_never_starts_with: str = ""
     labels: Labels | None = None
+    variants: LabelVariants = LabelVariants()
 
     @property
     def native(self) -> Wrapper:
@@ -108,6 +129,17 @@ DIALECTS: dict[str, Dialect] = {
         None,
         (),
         labels=Labels("Thought:", "Action:", "Action Input:", "Observation:", "Final Answer:"),
+        # Seen with small models, with LangChain's prompts (Answer, Final Answer as an action), with the paper's own
+        # (Act 1, Obs 1, Finish[…]), and with Chinese ones.
+        variants=LabelVariants(
+            thought=("Thoughts", "思考", "想法"),
+            action=("Act", "行动", "动作"),
+            action_input=("Action Inputs", "Action Arguments", "行动输入", "动作输入", "行动参数"),
+            observation=("Observations", "Obs", "观察", "观察结果"),
+            answer=("Answer", "最终答案", "最终回答", "答案"),
+            no_action=("none", "null", "nothing", "n/a", "no action", "no tool", "no action needed", "无", "不需要"),
+            answer_actions=("Final Answer", "Answer", "Finish", "最终答案", "最终回答"),
+        ),
     ),
 }
 

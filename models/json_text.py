@@ -30,19 +30,19 @@ class JsonScanner:
         self._stack: list[str] = []
         self._escaped = False
 
-    def feed(self, text: str, start: int = 0) -> int:
-        """Read `text` from `start`; return the index after the last character that was taken.
+    def feed(self, text: str, start: int = 0, end: int | None = None) -> int:
+        """Read `text` from `start` to `end`; return the index after the last character that was taken.
 
         Stops behind the closing bracket (`done`) or in front of an impossible character (`broken`).
         """
-        i, n = start, len(text)
+        i, n = start, len(text) if end is None else end
         while i < n:
             if self.in_string:
                 if self._escaped:
                     self._escaped = False
                     i += 1
                     continue
-                i = _INSIDE.match(text, i).end()  # type: ignore[union-attr]  # the pattern matches the empty text too
+                i = _INSIDE.match(text, i, n).end()  # type: ignore[union-attr]  # the pattern matches the empty text too
                 if i < n:
                     if text[i] == "\\":
                         self._escaped = True
@@ -50,7 +50,7 @@ class JsonScanner:
                         self.in_string = False
                     i += 1
                 continue
-            i = _OUTSIDE.match(text, i).end()  # type: ignore[union-attr]
+            i = _OUTSIDE.match(text, i, n).end()  # type: ignore[union-attr]
             if i >= n:
                 break
             char = text[i]
@@ -152,15 +152,24 @@ def elements(text: str) -> list[str]:
             if text[i : i + 1] != ",":
                 raise ValueError(f"expected ',' or ']' at character {i}")
             i = _skip(text, i + 1)
-        try:
-            _, end = _DECODER.raw_decode(text, i)
-        except RecursionError:
-            raise ValueError("nested too deeply") from None
+        end = value_end(text, i)
         found.append(text[i:end])
         i = _skip(text, end)
     if text[_skip(text, i + 1) :]:
         raise ValueError(f"text after the list at character {i + 1}")
     return found
+
+
+def value_end(text: str, start: int) -> int:
+    """Index behind the JSON value that begins at `start`.
+
+    Raises:
+        ValueError: no value begins there.
+    """
+    try:
+        return int(_DECODER.raw_decode(text, start)[1])
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
 
 
 def object_text(text: str) -> str:

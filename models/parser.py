@@ -2,8 +2,8 @@
 
 One incremental machine serves streamed and plain output: `parse_output` feeds it everything at once. It is made of
 stages that read the same text one after the other: the thinking block (`thoughts`), an answer that is nothing but a
-call without its marks (`bare_call`), and the answer with its calls (`blocks`); which stages there are is said by the
-`Dialect`. It does not know how a call is run, nor the model that wrote the text.
+call without its marks (`bare_call`), and the answer with its calls (`blocks`, or `sections` for a text protocol);
+which stages there are is said by the `Dialect`. It does not know how a call is run, nor the model that wrote the text.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from .blocks import Blocks
 from .dialect import Dialect, get_dialect
 from .draft import Delta, Draft, ParsedOutput, new_call_id
 from .errors import RequestError
+from .sections import Sections
 from .source import Source
 from .thoughts import Thoughts
 
@@ -94,6 +95,8 @@ class OutputParser:
         source, draft, family = self._source, self._draft, self.dialect
         blocks = Blocks(source, draft, family.wrappers)
         stages: list[_Stage] = [blocks]
+        if family.labels:
+            stages = [Sections(source, draft, family.labels, family.variants, tools)]
         if known := {str(t["function"]["name"]) for t in tools}:
             stages.append(BareCall(source, draft, known, family.wrappers, blocks.open_block))
         if family.think:
@@ -131,6 +134,11 @@ class OutputParser:
     def stopped(self) -> bool:
         """Whether the answer is over although the model may go on: what follows does not count."""
         return self._draft.stopped
+
+    @property
+    def unread(self) -> str:
+        """The end of the text so far that waits for more to be understood; but for what was held back whole."""
+        return self._source.text[self._source.at :]
 
     @property
     def in_reasoning(self) -> bool:
