@@ -79,13 +79,16 @@ each_async_client = pytest.mark.parametrize("client_of", [async_openai_client, d
 # --- thirty lines: a tool runner -----------------------------------------------------------------------------------
 
 
-def run_tools(client: Any, model: str, messages: list[Any], tools: list[Item], max_steps: int = 5) -> str:
+def run_tools(
+    client: Any, model: str, messages: list[Any], tools: list[Item], max_steps: int = 5, **fields: Any
+) -> str:
     """Ask, run what is called, tell the results, ask again, until nothing is called."""
     functions = {tool.name: tool.function for tool in tools}
-    offered: dict[str, Any] = {"tools": [tool.definition for tool in tools]} if tools else {}
+    if tools:
+        fields["tools"] = [tool.definition for tool in tools]
     history = list(messages)
     for _ in range(max_steps):
-        message = client.chat.completions.create(model=model, messages=history, **offered).choices[0].message
+        message = client.chat.completions.create(model=model, messages=history, **fields).choices[0].message
         history.append(message)
         if not message.tool_calls:
             return message.content or ""
@@ -183,7 +186,7 @@ async def stream_message(client: Any, fields: dict[str, Any], screen: Screen) ->
 
 
 async def run_streaming(
-    client: Any, model: str, question: str, tools: list[Item], screen: Screen, max_rounds: int = 5, **fields: Any
+    client: Any, model: str, messages: list[Any], tools: list[Item], screen: Screen, max_rounds: int = 5, **fields: Any
 ) -> str:
     """Rounds one after the other, the calls of a round together."""
     functions = {tool.name: tool.function for tool in tools}
@@ -199,14 +202,14 @@ async def run_streaming(
         screen.lines.append(f"{name} → {content}")
         return {"role": "tool", "tool_call_id": call["id"], "content": content}
 
-    messages: list[dict[str, Any]] = [{"role": "user", "content": question}]
+    history = list(messages)
     offered = {"model": model, "tools": [tool.definition for tool in tools], **fields}
     for _ in range(max_rounds):
-        message = await stream_message(client, {"messages": messages, **offered}, screen)
+        message = await stream_message(client, {"messages": history, **offered}, screen)
         if "tool_calls" not in message:
             return str(message["content"])
-        messages.append(message)
-        messages += await asyncio.gather(*map(execute, message["tool_calls"]))
+        history.append(message)
+        history += await asyncio.gather(*map(execute, message["tool_calls"]))
     return f"no answer after {max_rounds} rounds"
 
 
@@ -231,7 +234,7 @@ def test_the_calls_of_a_round_run_together_and_results_show_as_they_come(
     turns = [calls(("weather", {"city": "Bern"}), ("weather", {"city": "Rome"})), "Both 4 degrees."]
     screen = Screen()
     with ScriptedModel(turns) as model:
-        answer = asyncio.run(run_streaming(client_of(model), "scripted", "Bern or Rome?", [tool], screen))
+        answer = asyncio.run(run_streaming(client_of(model), "scripted", ASKED, [tool], screen))
     assert answer == screen.text == "Both 4 degrees."
     assert screen.lines[:2] == ['weather({"city": "Bern"})', 'weather({"city": "Rome"})']
     assert screen.lines[2:] == ["weather → 4 degrees"] * 2
@@ -257,7 +260,7 @@ def test_a_chain_takes_its_later_arguments_from_earlier_results(
     ]
     screen = Screen()
     with ScriptedModel(turns, enable_thinking=True) as model:
-        answer = asyncio.run(run_streaming(client_of(model), "scripted", "AI news?", [NEWS, READ], screen))
+        answer = asyncio.run(run_streaming(client_of(model), "scripted", ASKED, [NEWS, READ], screen))
     assert (answer, screen.text, screen.thoughts) == ("It says: text.",) * 2 + ("First the list.Now the page.Enough.",)
     assert screen.lines == [
         'get_news({"topic": "AI"})',
@@ -272,7 +275,7 @@ def test_errors_go_back_and_the_fuse_holds(client_of: Callable[[Model], Any], ca
     turns = [calls(("nobody", {}), ("get_news", {"about": "AI"}))] * 2
     screen = Screen()
     with ScriptedModel(turns) as model:
-        run = run_streaming(client_of(model), "scripted", "AI news?", [NEWS], screen, max_rounds=2)
+        run = run_streaming(client_of(model), "scripted", ASKED, [NEWS], screen, max_rounds=2)
         assert asyncio.run(run) == "no answer after 2 rounds"
     results = [line for line in screen.lines if "→" in line]
     assert [line.partition(" → ")[2].partition("(")[0] for line in results] == [
@@ -284,17 +287,18 @@ def test_errors_go_back_and_the_fuse_holds(client_of: Callable[[Model], Any], ca
 
 # --- Thought, Action, Observation in plain text --------------------------------------------------------------------
 
-RULES = """You can use tools. To use one, write exactly
+RULES = """You answer questions with the help of tools. Never guess what a tool can tell.
+To use one, write three lines, as
 
-Thought: what you need next
-Action: the name of one tool
-Action Input: its arguments, a JSON object
+Thought: I need the height of a tower.
+Action: tower_height
+Action Input: {"tower": "Eiffel"}
 
 and wait for the Observation, which is what the tool returned. When you know enough, write
 
 Final Answer: the answer
 
-The tools:
+Your tools:
 """
 UNREADABLE = "That is neither an Action with its Action Input nor a Final Answer. Write one of them."
 ENOUGH = "There are no rounds left. Write your Final Answer from what you have observed."
@@ -423,6 +427,9 @@ def test_the_text_agent_answers_at_its_fuse(client_of: Callable[[Model], Any]) -
 # --- on a real model -----------------------------------------------------------------------------------------------
 
 
+QUESTION = "How warm is the kiln?"
+
+
 @pytest.fixture(scope="module")
 def small_model() -> Iterator[ChatModel]:
     with ChatModel.load("qwen2.5-coder-1.5b", config=EngineConfig(n_ctx=4096)) as model:
@@ -433,24 +440,20 @@ def small_model() -> Iterator[ChatModel]:
 def test_each_loop_answers_on_a_real_model(small_model: ChatModel) -> None:
     """The temperature is drawn anew, so that only a model that read the result can say it."""
     degrees = random.SystemRandom().randint(100, 999)
-    room = Item(
-        "room_temperature",
-        "Return the temperature of a room in degrees Fahrenheit.",
-        taking(name="string"),
-        lambda name: f"{degrees} °F",
+    oven = Item(
+        "get_temperature",
+        "Return the temperature of a place in degrees Fahrenheit.",
+        taking(place="string"),
+        lambda place: json.dumps({"place": place, "fahrenheit": degrees}),
     )
-    question = "How warm is the kiln room?"
+    rules = "You are an assistant with tools. What a tool can tell, never guess: call it, then answer from its result."
+    messages = [{"role": "system", "content": rules}, {"role": "user", "content": QUESTION}]
     name, options = small_model.name, {"temperature": 0, "max_tokens": 200}
     with openai_client(small_model) as client:
-        greedy = SimpleNamespace(
-            chat=SimpleNamespace(
-                completions=SimpleNamespace(create=lambda **f: client.chat.completions.create(**options, **f))
-            )
-        )
-        assert str(degrees) in run_tools(greedy, name, [{"role": "user", "content": question}], [room])
-        agent = TextAgent(client, name, [room], stop=["Observation:"], **options)
-        assert str(degrees) in agent.run(question)
+        assert str(degrees) in run_tools(client, name, messages, [oven], **options)
+        assert str(degrees) in TextAgent(client, name, [oven], stop=["Observation:"], **options).run(QUESTION)
     screen = Screen()
-    run = run_streaming(async_openai_client(small_model), name, question, [room], screen, **options)
-    assert str(degrees) in asyncio.run(run)
-    assert screen.lines[-1] == f"room_temperature → {degrees} °F"
+    assert str(degrees) in asyncio.run(
+        run_streaming(async_openai_client(small_model), name, messages, [oven], screen, **options)
+    )
+    assert screen.lines[0] == 'get_temperature({"place": "kiln"})'
