@@ -12,14 +12,17 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from laploop.engine import GrammarError
 from laploop.engine.grammar import Grammar, json_rule
 
-from .dialect import Dialect, get_dialect
+from .dialect import Dialect, Labels, get_dialect
 from .request import Request, ToolChoice
-from .schema import arguments_schema, check_schema, normalise, why_not_enforced
+from .schema import arguments_schema, check_schema, enforced
 
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
+_MOST_NAMED = 5  # keywords in a warning
+# Most characters of one thought in the text protocol, about 100 tokens of English: small models never end theirs.
+MOST_THOUGHT_CHARS = 400
+MOST_CALLS = 8
 
 
 def tool_grammar(
@@ -61,6 +64,8 @@ def reply_grammar(request: Request, dialect: Dialect, thinking: str) -> Grammar:
     names = set(request.allowed_names)
     allowed = [t["function"] for t in request.tools if t["function"]["name"] in names]
     answer = _answer(writer, request, bool(allowed) or bool(request.tools))
+    if dialect.labels:
+        return writer.grammar(_protocol(writer, dialect.labels, request, allowed, answer, thinking))
     body = answer
     if allowed:
         calls = writer.calls(allowed, request.parallel_tool_calls)
@@ -76,6 +81,34 @@ def reply_grammar(request: Request, dialect: Dialect, thinking: str) -> Grammar:
     return writer.grammar(body)
 
 
+def _protocol(
+    writer: _Writer,
+    labels: Labels,
+    request: Request,
+    allowed: Sequence[Mapping[str, Any]],
+    answer: str,
+    thinking: str,
+) -> str:
+    """A reply in the text protocol, spelled as `text_protocol.assistant_text` spells it: a thought of one line, which
+    its line feed ends, then calls or the final answer."""
+    bodies = []
+    if allowed:
+        for i, function in enumerate(allowed):
+            head = f"{labels.action} {function['name']}\n{labels.action_input} "
+            writer.rule(f"call_{i}", json.dumps(head, ensure_ascii=False) + f" args_{i}")
+            writer.rule(f"args_{i}", _arguments_rule(function))
+        writer.rule("call", " | ".join(f"call_{i}" for i in range(len(allowed))))
+        more = f' ("\\n" call){{0,{MOST_CALLS - 1}}} ({json.dumps(chr(10) + labels.observation)})?'
+        bodies.append(writer.rule("calls", "call" + (more if request.parallel_tool_calls else "")))
+    if not (allowed and request.must_call):
+        bodies.append(writer.rule("final", json.dumps(labels.answer + " ") + " " + answer))
+    body = "(" + " | ".join(bodies) + ")"
+    if thinking == "none":
+        return body
+    writer.rules.append(f"THOUGHT: /[^\\s][^\\r\\n]{{0,{MOST_THOUGHT_CHARS - 1}}}\\n/\n")
+    return f"({json.dumps(labels.thought + ' ')} THOUGHT)? {body}"
+
+
 def _answer(writer: _Writer, request: Request, guarded: bool) -> str:
     """The rule of a reply without calls."""
     form = request.response_format or {"type": "text"}
@@ -85,7 +118,7 @@ def _answer(writer: _Writer, request: Request, guarded: bool) -> str:
     if form["type"] == "json_schema":
         schema = form["json_schema"].get("schema", _ANY_OBJECT)
         check_schema(schema, "response_format")
-    return writer.rule("answer", _enforceable(json.dumps(normalise(schema)), "response_format"))
+    return writer.rule("answer", _enforceable(json.dumps(schema), "response_format"))
 
 
 class _Writer:
@@ -109,7 +142,9 @@ class _Writer:
         """Free text of at least one character; where calls are possible it may not begin like a call in another
         wrapper."""
         first = self.dialect.text_never_starts_with
-        if guarded and first:
+        if self.dialect.labels:  # one space stands between label and text already
+            self.rules.append("TEXT: /[^\\s](.|\\n)*/\n")
+        elif guarded and first:
             stops = "".join("\\" + c if c in "[]\\^-&~" else c for c in first)
             self.rules.append(f"TEXT: /[^{stops}\\s](.|\\n)*/\n")
         else:
@@ -150,16 +185,11 @@ def _arguments_rule(function: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=512)
 def _enforceable(schema_text: str, where: str) -> str:
-    """The rule for a schema: all of it, else all that llguidance can enforce, with one warning."""
-    schema = json.loads(schema_text)
-    reason = why_not_enforced(schema)
-    if not reason:
-        return json_rule(schema)
-    for candidate in (schema, _ANY_OBJECT):
-        try:
-            Grammar.json_schema(candidate, lenient=True)
-        except GrammarError:
-            continue
-        warnings.warn(f"{where}: enforced in part, the rest is validated after generation: {reason}", stacklevel=2)
-        return json_rule(candidate, lenient=True)
-    raise GrammarError(f"{where}: {reason}")
+    """The rule for the part of a schema that can be enforced, with one warning for the rest."""
+    part = enforced(json.loads(schema_text))
+    if part.left_out:
+        said = [f"{keyword} at {pointer or '/'} ({why})" for pointer, keyword, why in part.left_out]
+        more = f" and {len(said) - _MOST_NAMED} more" if len(said) > _MOST_NAMED else ""
+        shown = "; ".join(said[:_MOST_NAMED]) + more
+        warnings.warn(f"{where}: enforced in part, the rest is validated after generation: {shown}", stacklevel=2)
+    return json_rule(part.schema)
