@@ -93,7 +93,7 @@ class ChatModel(Model):
         return render_prompt(
             self.template,
             request.messages,
-            request.tools,
+            request.shown_tools,
             request.enable_thinking,
             marks=vocabulary.special_pattern,
             variables={
@@ -101,6 +101,11 @@ class ChatModel(Model):
                 "eos_token": vocabulary.name_of(vocabulary.eos),
             },
         )
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that the context holds, prompt and reply together."""
+        return self.engine.n_ctx
 
     def count_tokens(self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] | None = None) -> int:
         """Tokens of the prompt that these messages and tools make."""
@@ -113,10 +118,16 @@ class ChatModel(Model):
             )
         can_think = bool(self.dialect and self.dialect.think)
         if request.enable_thinking and not can_think:
-            warnings.warn(f"enable_thinking has no effect: {self.name} has no thinking mode", stacklevel=4)
+            warnings.warn(f"enable_thinking has no effect: {self.name} has no thinking mode", stacklevel=3)
+        self._check_bias(request)
         prompt = self.render(request)
         thinking = request.enable_thinking is not False or prompt.opens_think  # some templates open a block always
         return self._generate(request, prompt, can_think and thinking)
+
+    def _check_bias(self, request: Request) -> None:
+        n = self.engine.vocabulary.n_tokens
+        if unknown := [token for token in request.logit_bias or () if token >= n]:
+            raise RequestError(f"logit_bias names the token {unknown[0]}; {self.name} has the tokens 0 to {n - 1}")
 
     def _generate(self, request: Request, prompt: Prompt, thinking: bool) -> Iterator[ChatCompletionChunk]:
         family = self.dialect or get_dialect("qwen2.5")

@@ -143,6 +143,13 @@ class Request:
         return [str(t["function"]["name"]) for t in self.tools]
 
     @property
+    def shown_tools(self) -> list[dict[str, Any]]:
+        """The tools as a prompt shows them: without `strict`, which is a word to the decoder and not to the model."""
+        return [
+            {**tool, "function": {k: v for k, v in tool["function"].items() if k != "strict"}} for tool in self.tools
+        ]
+
+    @property
     def allowed_names(self) -> list[str]:
         """Names of the tools that may be called in this reply, by `tool_choice`."""
         choice = self.tool_choice

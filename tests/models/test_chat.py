@@ -207,6 +207,12 @@ def test_penalties_are_taken(tiny_chat: ChatModel) -> None:
     assert tiny_chat.create(USER, max_tokens=5, **penalties)["usage"]["completion_tokens"] > 0
 
 
+def test_strict_tools_make_the_same_prompt(tiny_chat: ChatModel) -> None:
+    """Frameworks set it on every function; no model has seen it in training."""
+    strict = [{**tool, "function": {**tool["function"], "strict": True}} for tool in TOOLS]
+    assert tiny_chat.count_tokens(USER, strict) == tiny_chat.count_tokens(USER, TOOLS)
+
+
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 

@@ -243,6 +243,13 @@ def test_what_a_choice_allows(choice: Any, allowed: list[str], must: bool) -> No
     assert (request.allowed_names, request.must_call, request.tool_names) == (allowed, must, ["f", "g"])
 
 
+def test_a_prompt_shows_tools_without_the_word_to_the_decoder() -> None:
+    strict = {"type": "function", "function": {"name": "g", "strict": True, "parameters": {"type": "object"}}}
+    request = Request.of(USER, {"tools": [strict, TOOL]})
+    shown = {"type": "function", "function": {"name": "g", "parameters": {"type": "object"}}}
+    assert request.shown_tools == [shown, TOOL] and request.tools == (strict, TOOL)
+
+
 def test_a_request_holds_its_own_messages() -> None:
     messages = [{"role": "user", "content": "x"}]
     request = Request.of(messages, {})
