@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +20,11 @@ from .model import Model
 from .request import RequestOptions
 
 _COMPLETIONS, _MODELS = "/chat/completions", "/models"
-_STREAM_OPTIONS = ("include_usage", "include_obfuscation")
 #: How the sentences of RequestError begin to speak of what they are about.
 _PARAMETER = re.compile(
-    r"\b(messages\[\d+\]|tools\[\d+\]|" + "|".join(["messages", "stop", *RequestOptions.__annotations__]) + r")(?!\w)"
+    r"\b(messages\[\d+\]|tools\[\d+\]|"
+    + "|".join(["messages", "stream_options", *RequestOptions.__annotations__])
+    + r")(?!\w)"
 )
 _UNSUPPORTED = re.compile(r"unsupported request field '([^']*)'")
 
@@ -123,38 +124,18 @@ def _complete(model: Model, fields: dict[str, Any], check: Callable[[], None]) -
     streamed = fields.pop("stream", None) or False
     if not isinstance(streamed, bool):
         raise _ApiError(400, f"stream must be true or false, got {streamed!r}", param="stream")
-    with_usage = _with_usage(fields.pop("stream_options", None), streamed)
-    chunks = _checked(model.stream(messages, **fields), check)
+    stream_options = fields.pop("stream_options", None)
     if not streamed:
-        return _json(accumulate(chunks))
-    events = _events(_as_openai(chunks, with_usage))
+        if stream_options is not None:
+            raise _ApiError(400, "stream_options is only allowed where stream is true", param="stream_options")
+        return _json(accumulate(_checked(model.stream(messages, **fields), check)))
+    as_openai = {"include_usage": False} if stream_options is None else stream_options
+    events = _events(_checked(model.stream(messages, stream_options=as_openai, **fields), check))
     first = next(events)
     return Answer(200, "text/event-stream", _chained(first, events), events.close)
 
 
-def _with_usage(options: Any, streamed: bool) -> bool:
-    """Whether the stream ends with a chunk that holds the usage."""
-    if options is None:
-        return False
-    if not streamed:
-        raise _ApiError(400, "stream_options is only allowed where stream is true", param="stream_options")
-    if not isinstance(options, Mapping) or not all(isinstance(v, bool | None) for v in options.values()):
-        raise _ApiError(
-            400, f'stream_options must be {{"include_usage": true}}, got {options!r}', param="stream_options"
-        )
-    if unknown := [name for name in options if name not in _STREAM_OPTIONS]:
-        known = ", ".join(_STREAM_OPTIONS)
-        raise _ApiError(400, f"stream_options has no {unknown[0]!r}; known: {known}", param="stream_options")
-    if options.get("include_obfuscation"):
-        raise _ApiError(
-            400,
-            "stream_options: nothing travels over a wire here, so that include_obfuscation is not supported",
-            param="stream_options",
-        )
-    return bool(options.get("include_usage"))
-
-
-def _checked(chunks: Iterator[dict[str, Any]], check: Callable[[], None]) -> Iterator[dict[str, Any]]:
+def _checked(chunks: Iterator[dict[str, Any]], check: Callable[[], None]) -> Generator[dict[str, Any], None, None]:
     try:
         check()
         for chunk in chunks:
@@ -163,18 +144,6 @@ def _checked(chunks: Iterator[dict[str, Any]], check: Callable[[], None]) -> Ite
     finally:
         if (close := getattr(chunks, "close", None)) is not None:
             close()
-
-
-def _as_openai(chunks: Iterator[dict[str, Any]], with_usage: bool) -> Generator[dict[str, Any], None, None]:
-    """The chunks with the usage where OpenAI has it: alone, behind the others, and only where it was asked for."""
-    usage, head = None, {}
-    for chunk in chunks:
-        usage = chunk.get("usage") or usage
-        head = {key: chunk[key] for key in ("id", "object", "created", "model")}
-        if chunk["choices"]:
-            yield {k: v for k, v in chunk.items() if k != "usage"} | ({"usage": None} if with_usage else {})
-    if with_usage:
-        yield {**head, "choices": [], "usage": usage}
 
 
 def _events(chunks: Generator[dict[str, Any], None, None]) -> Generator[bytes, None, None]:
