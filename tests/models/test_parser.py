@@ -233,6 +233,99 @@ def test_json_answer_is_no_call_when_it_names_no_offered_tool() -> None:
     assert parsed.message["content"] == raw and "tool_calls" not in parsed.message
 
 
+OFFERED = [{"type": "function", "function": {"name": n}} for n in ("get_time", "get_weather")]
+ROME = '{"city": "Rome"}'
+
+
+@pytest.mark.parametrize("dialect", ["qwen3", "qwen2.5", "qwen2.5-coder", "react"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        f'{{"name": "get_weather", "arguments": {ROME}}}',
+        f'\n {{"name": "get_weather", "parameters": {ROME}}} \n',
+        f'{{"arguments": {ROME}, "name": "get_weather"}}',
+        f'{{"tool": "get_weather", "args": {ROME}}}',
+        f'{{"function": "get_weather", "arguments": {ROME}}}',
+        f'{{"type": "function", "function": {{"name": "get_weather", "arguments": {ROME}}}}}',
+        f'{{"action": "get_weather", "action_input": {ROME}}}',
+        f'{{"tool_calls": [{{"id": "1", "function": {{"name": "get_weather", "arguments": {ROME}}}}}]}}',
+        f'[{{"name": "get_weather", "arguments": {ROME}}}]',
+        f'{{{{"name": "get_weather", "arguments": {ROME}}}}}',
+        f'```json\n{{"name": "get_weather", "arguments": {ROME}}}\n```',
+        f'```\n[{{"name": "get_weather", "arguments": {ROME}}}]\n```\n',
+        f'{{"name": "get_weather", "arguments": {ROME}}}\n```',
+    ],
+)
+def test_a_bare_call_of_an_offered_tool_is_rescued(raw: str, dialect: str) -> None:
+    for pieces in ([raw], list(raw)):
+        deltas, parsed = feed_all(pieces, "stop", tools=OFFERED, enable_thinking=False, dialect=dialect)
+        (call,) = join(deltas)["calls"]
+        assert call["name"] == "get_weather" and json.loads(call["arguments"]) == {"city": "Rome"}
+        assert not parsed.message["content"] and parsed.finish_reason == "tool_calls"
+    unknown = raw.replace("get_weather", "got_weather")
+    assert "tool_calls" not in parse_output(unknown, tools=OFFERED, enable_thinking=False, dialect=dialect).message
+    nothing_offered = parse_output(raw, enable_thinking=False, dialect=dialect).message
+    assert "tool_calls" not in nothing_offered and nothing_offered["content"]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        '{"name": "get_time", "description": "what time it is"}',
+        '{"name": "get_time", "arguments": {}, "parameters": {"a": 1}}',
+        '{"tool": "get_time", "action": "get_weather"}',
+        '{"name": "get_time", "arguments": {}} is what I would call.',
+        'Like so: {"name": "get_time", "arguments": {}}',
+        '{"name": "get_time", "arguments": {}}\n{"name": "unknown", "arguments": {}}',
+        '{"name": "get_time", "arguments": "now"}',
+        '{"function": {"name": "unknown"}}',
+        '["get_time"]',
+        "{}",
+        "[]",
+        "```json\n```",
+        '```python\n{"name": "get_time"}\n```',
+        "``",
+    ],
+)
+def test_what_only_looks_like_a_bare_call_is_text(raw: str) -> None:
+    for pieces in ([raw], list(raw)):
+        _, parsed = feed_all(pieces, "stop", tools=OFFERED, enable_thinking=False)
+        assert parsed.message["content"] == raw and "tool_calls" not in parsed.message
+        assert not parsed.invalid_tool_calls
+
+
+def test_json_that_is_no_call_is_not_held_back() -> None:
+    """Regression: an answer in JSON was held back for up to 65,536 characters when its first key was a name."""
+    for head in ('{"city": ', '{"name": "Rome",', "[1, 2, ", '["a",', "```python\n"):
+        parser = OutputParser(tools=OFFERED, enable_thinking=False)
+        deltas = parser.feed(head)
+        assert deltas and head.startswith(deltas[0]["content"])
+
+
+@pytest.mark.parametrize("finish", ["stop", "length"])
+@pytest.mark.parametrize("dialect", ["qwen3", "qwen2.5-coder", "react"])
+def test_a_bare_call_that_ends_too_soon_is_reported(finish: str, dialect: str) -> None:
+    """Regression: half a call of the coder models, which mark it by a fence, was shown as the answer."""
+    raw = '```json\n{"name": "get_weather", "arguments": {"city": "Ro'
+    parsed = parse_output(raw, tools=OFFERED, enable_thinking=False, dialect=dialect, finish_reason=finish)
+    (fault,) = parsed.invalid_tool_calls
+    assert fault["name"] == "get_weather" and fault["raw"] == raw and not parsed.message["content"]
+
+
+def test_a_list_keeps_the_spelling_of_its_arguments() -> None:
+    """Regression: arguments in a list were written anew, 1e999 as Infinity, which is no JSON."""
+    raw = '<tool_call>\n[{"name": "get_time", "arguments": {"a":  1.50, "b": 1e999, "c": "x\ty"}}]\n</tool_call>'
+    (call,) = parse_output(raw, enable_thinking=False).message["tool_calls"]
+    assert call["function"]["arguments"] == '{"a":  1.50, "b": 1e999, "c": "x\\ty"}'
+
+
+def test_of_two_stop_texts_the_first_to_be_complete_counts() -> None:
+    """Regression: the one that began first counted, if it came in the same piece."""
+    for pieces in (["xab", "y"], ["xaby"], list("xaby")):
+        parser = OutputParser(enable_thinking=False, stop=["ab", "xaby"])
+        assert join([d for p in pieces for d in parser.feed(p)] + parser.finish())["content"] == "x" and parser.stopped
+
+
 def test_a_cut_call_is_reported_and_never_runnable() -> None:
     parsed = parse_output(
         '<tool_call>\n{"name": "get_time", "arguments": {"zo', finish_reason="length", enable_thinking=False
