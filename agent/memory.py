@@ -154,17 +154,20 @@ def _summary(run: Run, old: Sequence[dict[str, Any]]) -> tuple[str, str, str]:
 
 def _readable(run: Run, old: Sequence[dict[str, Any]], budget: int) -> list[dict[str, Any]]:
     """The beginning of the history up to the last message that is replaced, as the model has read it already; without
-    its oldest units where it does not fit the context with an answer."""
+    its oldest units, but never the question, where it does not fit the context with an answer."""
     n_ctx = run.counter.n_ctx
     last = next(n for n in range(len(run.messages) - 1, -1, -1) if run.messages[n] is old[-1])
     units = split_units(run.messages[: last + 1])
-    n_head = sum(unit[0].get("role") in ("system", "developer") for unit in units)
-    while len(units) > n_head:
+    replaced = {id(message) for message in old}
+    instruction = {"role": "user", "content": run.words.summarize}
+    while True:
         messages = [m for unit in units for m in unit]
-        if n_ctx is None or run.counter.of_messages(messages) + 2 * budget <= n_ctx:
+        if n_ctx is None or run.counter.of_messages([*messages, instruction]) + budget <= n_ctx:
             return messages
-        del units[n_head]
-    return []
+        oldest = next((n for n, unit in enumerate(units) if id(unit[0]) in replaced), None)
+        if oldest is None:
+            return []
+        del units[oldest]
 
 
 def _by_loop(run: Run, old: Sequence[dict[str, Any]]) -> dict[str, Any]:

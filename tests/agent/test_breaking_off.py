@@ -221,3 +221,54 @@ def test_errors_cross_to_the_awaiting_side() -> None:
         asyncio.run(Agent(ScriptedModel([])).arun("?"))
     with pytest.raises(HistoryError):
         asyncio.run(Agent(ScriptedModel([])).arun(""))
+
+
+def test_one_call_can_be_given_up_and_the_run_goes_on(calls: Calls) -> None:
+    wait, started, release = waiting_tool()
+    agent = Agent(ScriptedModel([calls(("wait", {"name": "slow"}), ("wait", {"name": "quick"})), "One came."]), [wait])
+    events = []
+    for event in agent.stream("?"):
+        events.append(event)
+        if isinstance(event, CallStarted) and event.arguments == '{"name": "slow"}':
+            started.wait(20)
+            agent.cancel(event.call_id)
+    release.set()
+    result = events[-1].result  # type: ignore[union-attr]
+    assert (result.stop_reason, result.answer) == ("answer", "One came.")
+    assert "stopped before it returned" in result.messages[3]["content"]
+    assert result.messages[4]["content"] == "quick came"
+
+
+def test_cancelling_a_run_cancels_the_coroutines_of_its_tools(calls: Calls) -> None:
+    stopped, started = threading.Event(), threading.Event()
+
+    @tool(timeout_s=None)
+    async def sleep() -> None:
+        """Sleep."""
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            stopped.set()
+
+    agent = Agent(ScriptedModel([calls(("sleep", {}))]), [sleep])
+    for event in agent.stream("?"):
+        if isinstance(event, CallStarted):
+            started.wait(20)
+            agent.cancel()
+    assert stopped.wait(20)
+
+
+def test_calls_that_are_not_finished_have_an_event_too(calls: Calls) -> None:
+    """So that whoever shows events does not wait for them for ever."""
+    wait, started, release = waiting_tool()
+    agent = Agent(ScriptedModel([calls(("wait", {"name": "slow"}), ("wait", {"name": "x"}))]), [wait], parallel=False)
+    finished = []
+    for event in agent.stream("?"):
+        if isinstance(event, CallStarted):
+            started.wait(20)
+            agent.cancel()
+        if isinstance(event, CallFinished):
+            finished.append((event.executed, event.is_error))
+    release.set()
+    assert finished == [(True, True), (False, True)]
