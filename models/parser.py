@@ -128,7 +128,8 @@ class OutputParser:
 
     def result(self) -> ParsedOutput:
         """Return the whole message; call after `finish`."""
-        return self._draft.result(self._finish_reason)
+        # A stop text ended it, whatever limit the text behind it came to.
+        return self._draft.result("stop" if self.stopped else self._finish_reason)
 
     @property
     def stopped(self) -> bool:

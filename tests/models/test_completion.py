@@ -176,6 +176,16 @@ def test_a_script_heeds_stop_texts_but_not_in_thoughts_and_calls(piece: int) -> 
     assert len(second["raw_output"]) < len("one EN two END") + piece, "it ends with the piece that completed the text"
 
 
+def test_a_stop_text_found_late_is_a_stop() -> None:
+    """Regression: an answer that is held back because it may be a thought was read at its end only; the limit that had
+    ended the generation meanwhile was told as the reason, of a text that a stop text had cut."""
+    turn = {"raw": "one END two three", "finish": "length"}
+    (choice,) = ScriptedModel([turn], enable_thinking=True).create(USER, stop="END")["choices"]
+    assert choice["message"]["content"] == "one " and choice["finish_reason"] == "stop"
+    (choice,) = ScriptedModel([turn], enable_thinking=True).create(USER, stop="never")["choices"]
+    assert choice["finish_reason"] == "length"
+
+
 # -- OpenAI's form of a stream ----------------------------------------------------------------------------------------
 
 
