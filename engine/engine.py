@@ -7,14 +7,13 @@ knows tokens and text; not messages, templates or tools.
 
 from __future__ import annotations
 
-import contextlib
 import random
 import time
 import warnings
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Tokens
 from pathlib import Path
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any, NamedTuple
 
 from . import native
@@ -23,6 +22,7 @@ from .drafting import Drafter, Payoff
 from .errors import ContextError, EngineError
 from .gguf import GGUFFile, kv_bytes, read_gguf
 from .grammar import Grammar
+from .guide import Guide
 from .hardware import n_threads
 from .matcher import Matcher
 from .prefixes import Prefixes, file_stamps
@@ -54,6 +54,7 @@ class Engine:
         self.n_threads = config.n_threads or n_threads()
         self.n_gpu_layers = _gpu_layers(config.n_gpu_layers)
         stamps = file_stamps(header)
+        guide = Guide.of(header.metadata)  # while llama.cpp loads the weights, which needs no Python
         self.model = native.NativeModel(path, self.n_gpu_layers, config.use_mmap)
         trained = self.model.n_ctx_train
         n_ctx = min(config.n_ctx or trained, trained) if trained else config.n_ctx
@@ -64,10 +65,7 @@ class Engine:
             threads=self.n_threads,
             threads_batch=config.n_threads_batch or self.n_threads,
         )
-        self.vocabulary = Vocabulary(self.model, header.metadata)
-        # llguidance's tables are needed at the first constrained token, after the prompt: build them meanwhile.
-        self._preparing = Thread(target=self._prepare_guide)
-        self._preparing.start()
+        self.vocabulary = Vocabulary(self.model, header.metadata, guide)
         self._prefixes = Prefixes.open(header, stamps, config, self.model, self.context, self.n_gpu_layers)
         self._slots = Slots(self.context, config.n_seq_max, self._prefixes)
         self._writer = Writer(self.context, self.vocabulary)
@@ -80,10 +78,6 @@ class Engine:
         # caller would leave spinning threads behind. Ctrl-C never comes to it, so that a step is done whole or undone.
         self._stepper = Stepper(self.context.abort)
         self._closed = False
-
-    def _prepare_guide(self) -> None:
-        with contextlib.suppress(EngineError):  # closed meanwhile
-            self.vocabulary.guide()
 
     @classmethod
     def load(cls, path: str | Path, config: EngineConfig | None = None) -> Engine:
@@ -124,7 +118,6 @@ class Engine:
             with self._waiting_lock:
                 for sequence in [*self._active, *self._waiting]:
                     sequence.error = EngineError(_CLOSED)
-            self._preparing.join()
             self.context.close()
             self.model.close()
 

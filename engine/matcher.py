@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from .bitmask import apply_bitmask, only_token
 from .errors import GrammarError
+from .examples import endings as endings_of
 from .grammar import Grammar, compile_matcher
 from .vocabulary import Vocabulary
 from .way_out import Known, find_way_out, forced_tokens
@@ -35,7 +36,9 @@ class Matcher:
     def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._matcher = compile_matcher(vocabulary.guide(), grammar.source(vocabulary.special))
-        self._known_ends: Known = {}
+        of_byte = vocabulary.alphabet.of_byte
+        endings = [text for text in endings_of(grammar.rules) if of_byte.keys() >= set(text)]
+        self._known_ends = Known([[of_byte[b] for b in text] for text in endings])
         self._n_in_vain = self._n_to_skip = 0  # searches for the way out
         self._words = np.zeros((vocabulary.n_tokens + 31) // 32, dtype=np.int32)  # (n_words,) one bit a token
         self._address = self._words.ctypes.data
@@ -53,8 +56,10 @@ class Matcher:
         words = self._words
         self._matcher.unsafe_compute_mask_ptr(self._address, words.nbytes)
         self._check()
-        only = only_token(words)
-        if only is not None and not self._matcher.validate_tokens([only]):
+        end, only = self._vocabulary.grammar_end, only_token(words)
+        if words[end // 32] >> end % 32 & 1:
+            words |= self._vocabulary.end_bits
+        elif only is not None and not self._matcher.validate_tokens([only]):
             # llguidance allows the one token that forced text begins with, which may be a mark: see forced_tokens.
             words[:] = 0
             for token in self.forced()[:1]:
@@ -103,11 +108,13 @@ class Matcher:
             self._n_to_skip -= 1
             return None
         way = find_way_out(self._matcher, self._vocabulary.alphabet, self._known_ends, thorough=thorough)
+        self._vocabulary.raise_interrupt()
         self._n_in_vain = 0 if way is not None else self._n_in_vain + 1
         if self._n_in_vain > _MOST_IN_VAIN:
             self._n_to_skip = min(2 ** (self._n_in_vain - _MOST_IN_VAIN), _MOST_SKIPPED)
         return way
 
     def _check(self) -> None:
+        self._vocabulary.raise_interrupt()
         if self._matcher.is_error():
             raise GrammarError(f"the grammar's matcher gave up: {self._matcher.get_error().strip().splitlines()[0]}")

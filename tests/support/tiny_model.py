@@ -63,6 +63,25 @@ def train_merges(n_merges: int) -> list[tuple[str, str]]:
     return merges
 
 
+_WORDS = ("▁▁", "▁a", "▁the", "▁is", "er", "the", "ing", "ä", "京", "北京", "▁北京", "ty", "ity", "city")
+
+
+def sentencepiece_tokens() -> tuple[list[str], list[int]]:
+    """Names and types as SentencePiece's models have them: U+2581 for a space, bytes of their own, marks."""
+    pieces = ["▁", *_WORDS, *map(chr, range(33, 127))]
+    tokens = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        *(f"<0x{b:02X}>" for b in range(256)),
+        *pieces,
+        "<tool_call>",
+        "\n\n",
+        "<unused1>",
+    ]
+    return tokens, [2, 3, 3] + [6] * 256 + [1] * len(pieces) + [4, 4, 5]
+
+
 def make_tiny_model(
     path: Path,
     template: str | None,
@@ -72,10 +91,12 @@ def make_tiny_model(
     n_layers: int = N_LAYERS,
     n_ctx: int = N_CTX,
     odd_tokens: Sequence[str] = (),
+    sentencepiece: bool = False,
 ) -> Path:
     """Write the model to `path`; `template` is its chat template, None for a file without one.
 
-    `odd_tokens` are text tokens that are not written in GPT-2's letters for bytes.
+    `odd_tokens` are text tokens that are not written in GPT-2's letters for bytes. `sentencepiece` gives it another
+    tokenizer, that of Llama 2.
     """
     merges = train_merges(n_merges)
     tokens = _byte_chars() + [a + b for a, b in merges] + list(SPECIAL) + list(odd_tokens)
@@ -92,14 +113,22 @@ def make_tiny_model(
     writer.add_value_length(HEAD_DIM)
     writer.add_rope_freq_base(1e6)
     writer.add_layer_norm_rms_eps(1e-6)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("qwen2")
+    if sentencepiece:
+        tokens, types = sentencepiece_tokens()
+        writer.add_tokenizer_model("llama")
+        writer.add_token_scores([-float(i) for i in range(len(tokens))])
+        writer.add_unk_token_id(0)
+        writer.add_bos_token_id(1)
+        writer.add_eos_token_id(2)
+    else:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("qwen2")
+        writer.add_token_merges([f"{a} {b}" for a, b in merges])
+        writer.add_eos_token_id(tokens.index("<|im_end|>"))
+        writer.add_pad_token_id(tokens.index("<|endoftext|>"))
+        writer.add_add_bos_token(False)
     writer.add_token_list(tokens)
     writer.add_token_types(types)
-    writer.add_token_merges([f"{a} {b}" for a, b in merges])
-    writer.add_eos_token_id(tokens.index("<|im_end|>"))
-    writer.add_pad_token_id(tokens.index("<|endoftext|>"))
-    writer.add_add_bos_token(False)
     if template is not None:
         writer.add_chat_template(template)
 
