@@ -55,6 +55,7 @@ class LabelVariants:
     Args:
         thought, action, action_input, observation, answer: other words for these labels.
         no_action: what stands behind the label of an action where no tool is wanted.
+        no_input: what stands behind the label of an input where there is none.
         answer_actions: what stands there where the action's input is the final answer.
     """
 
@@ -64,6 +65,7 @@ class LabelVariants:
     observation: tuple[str, ...] = ()
     answer: tuple[str, ...] = ()
     no_action: tuple[str, ...] = ()
+    no_input: tuple[str, ...] = ()
     answer_actions: tuple[str, ...] = ()
 
 
@@ -138,6 +140,7 @@ DIALECTS: dict[str, Dialect] = {
             observation=("Observations", "Obs", "观察", "观察结果"),
             answer=("Answer", "最终答案", "最终回答", "答案"),
             no_action=("none", "null", "nothing", "n/a", "no action", "no tool", "no action needed", "无", "不需要"),
+            no_input=("none", "null", "n/a", "no input", "无"),
             answer_actions=("Final Answer", "Answer", "Finish", "最终答案", "最终回答"),
         ),
     ),

@@ -11,11 +11,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from .action import Action, Tools
+from .action import Action
 from .dialect import Labels, LabelVariants
 from .draft import Draft
 from .labels import UNDECIDED, Label, Lines, label_reader
 from .source import Source
+from .tool_names import ToolNames
 
 # What may close behind an input, on its line and on lines of its own.
 _CLOSERS_IN_LINE = re.compile(r"[)\]}`*.;, \t]*\s*")
@@ -40,8 +41,8 @@ class Sections:
         variants: LabelVariants,
         tools: Sequence[Mapping[str, Any]],
     ) -> None:
-        self._source, self._draft, self._labels, self._variants = source, draft, labels, variants
-        self._tools = Tools.of(tools)
+        self._source, self._draft, self._labels = source, draft, labels
+        self._names = ToolNames(tools, variants)
         self._lines = Lines(source, label_reader(labels, variants))
         self._state: Callable[[], bool] = self._at_start
         self._done = False
@@ -152,9 +153,8 @@ class Sections:
                 self._source,
                 self._lines,
                 self._draft,
-                self._tools,
+                self._names,
                 self._labels,
-                self._variants,
                 opening=text,
                 named=label.kind == "action",
                 tentative=was_text and self._draft.has_content,

@@ -160,6 +160,7 @@ def test_a_call_in_another_dress(raw: str, spelling: str) -> None:
         ("Action: get_time()", ("get_time", {})),
         ("Action: get_time", ("get_time", {})),
         ("Action: get_time\nAction Input:", ("get_time", {})),
+        ("Action: get_weather\nAction Input: None", ("get_weather", {})),
         ("Action: get_time\nAction Input: \nObservation: 5", ("get_time", {})),
         ("Action: odd (name)\nAction Input: {}", ("odd (name)", {})),
         ("Action: unknown_tool\nAction Input: {}", ("unknown_tool", {})),
