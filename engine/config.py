@@ -84,6 +84,11 @@ class EngineConfig:
             f"type_v {self.type_v} needs flash attention, which is off",
         )
 
+    @property
+    def n_outputs(self) -> int:
+        """Tokens of a batch that may have logits: one of each conversation, or a draft with the token before it."""
+        return max(64, self.n_seq_max + 1, 1 + (self.draft_max or 0))
+
 
 _COLDEST = 1e-6
 _ANY_SEED = 2**32 - 1  # llama.h: LLAMA_DEFAULT_SEED

@@ -25,6 +25,7 @@ from .grammar import Grammar
 from .guide import Guide
 from .hardware import n_threads
 from .matcher import Matcher
+from .memory import ELEMENT_BYTES, available_bytes, check_memory
 from .prefixes import Prefixes, file_stamps
 from .sequence import Sequence, Step
 from .slots import Slot, Slots, shared_prefix
@@ -80,19 +81,23 @@ class Engine:
         self._closed = False
 
     @classmethod
-    def load(cls, path: str | Path, config: EngineConfig | None = None) -> Engine:
+    def load(cls, path: str | Path, config: EngineConfig | None = None, *, memory_bytes: int | None = None) -> Engine:
         """Load a GGUF file.
 
         Args:
             path: the file; of a split model, its first part.
             config: how to load it.
+            memory_bytes: the memory that it may take; None for what there is. Weights on a GPU are not judged.
 
         Raises:
             BadModelFileError: no GGUF, or a damaged or incomplete one.
-            BackendError: llama.cpp could not load it, or the context does not fit in memory.
+            BackendError: it does not fit in memory, or llama.cpp could not load it.
         """
-        path = Path(path)
-        return cls(path, read_gguf(path), config or EngineConfig())
+        path, config = Path(path), config or EngineConfig()
+        header = read_gguf(path)
+        if config.n_gpu_layers == 0 or not native.supports_gpu():
+            check_memory(header, config, available_bytes() if memory_bytes is None else memory_bytes)
+        return cls(path, header, config)
 
     def __enter__(self) -> Engine:
         return self
@@ -136,9 +141,8 @@ class Engine:
     @property
     def kv_size_bytes(self) -> int:
         """Size of the KV cache."""
-        per = {"f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32}
-        k, v = (per.get(t, 20 / 32 if t == "q4_1" else 18 / 32) for t in (self.config.type_k, self.config.type_v))
-        return int(kv_bytes(self.metadata, self.n_ctx, k, v))
+        k, v = ELEMENT_BYTES[self.config.type_k], ELEMENT_BYTES[self.config.type_v]
+        return kv_bytes(self.metadata, self.n_ctx, k, v)
 
     def tokenize(self, text: str | Iterable[str]) -> list[int]:
         """Tokens of a prompt; see `Vocabulary.tokenize`."""

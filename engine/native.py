@@ -168,11 +168,6 @@ class NativeModel:
                 raise BackendError(f"a text of {len(text)} bytes is too long to tokenize at once")
             size = -n
 
-    @property
-    def tokenize_function(self) -> int:
-        """Address of llama_tokenize, for llguidance."""
-        return int(ctypes.cast(C.llama_cpp._lib.llama_tokenize, ctypes.c_void_p).value or 0)
-
 
 class NativeContext:
     """KV cache and compute buffers. Not thread safe: one caller at a time."""
@@ -187,6 +182,9 @@ class NativeContext:
         # One more than the conversations: `state` needs it for a moment.
         self._spare = config.n_seq_max if model.has_plain_cells else None
         params.n_seq_max = config.n_seq_max + (self._spare is not None)
+        # Room for the logits of every token of a batch would be 150 MB with Qwen's vocabulary; few are ever asked for.
+        self._n_outputs = min(config.n_batch, config.n_outputs)
+        params.n_outputs_max = self._n_outputs
         params.n_threads = threads
         params.n_threads_batch = threads_batch
         params.flash_attn_type = {"auto": -1, "off": 0, "on": 1}[config.flash_attn]
@@ -242,6 +240,8 @@ class NativeContext:
             BackendError: llama.cpp refused.
         """
         n = 0
+        if (wanted := sum(run[3] for run in runs)) > self._n_outputs:  # llama.cpp would end the process
+            raise BackendError(f"logits of {wanted} tokens at once, the context holds those of {self._n_outputs}")
         for seq_id, position, tokens, n_logits in runs:
             end = n + len(tokens)
             self._tokens[n:end] = tokens
