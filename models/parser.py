@@ -95,14 +95,13 @@ class OutputParser:
         source, draft, family = self._source, self._draft, self.dialect
         blocks = Blocks(source, draft, family.wrappers)
         stages: list[_Stage] = [blocks]
-        if family.labels:
+        if family.labels:  # no family has both
             stages = [Sections(source, draft, family.labels, family.variants, tools)]
         if known := {str(t["function"]["name"]) for t in tools}:
             stages.append(BareCall(source, draft, known, family.wrappers, blocks.open_block))
-        if family.think:
-            stages.append(
-                Thoughts(source, draft, family.think, opened=opened, allowed=self.may_think, answer_marks=blocks.marks)
-            )
+        if tags := family.think:
+            allowed, marks = self.may_think, blocks.marks
+            stages.append(Thoughts(source, draft, tags, opened=opened, allowed=allowed, answer_marks=marks))
         return stages
 
     def feed(self, piece: str | bytes) -> list[Delta]:
