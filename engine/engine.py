@@ -26,9 +26,9 @@ from .guide import Guide
 from .hardware import n_threads
 from .matcher import Matcher
 from .memory import ELEMENT_BYTES, available_bytes, check_memory
-from .prefixes import Prefixes, file_stamps
+from .prefixes import Prefixes, StateCopy, file_stamps
 from .sequence import Sequence, Step
-from .slots import Slot, Slots, shared_prefix
+from .slots import Slots, shared_prefix
 from .stepper import Stepper
 from .vocabulary import Vocabulary
 from .writer import Writer
@@ -68,6 +68,7 @@ class Engine:
         )
         self.vocabulary = Vocabulary(self.model, header.metadata, guide)
         self._prefixes = Prefixes.open(header, stamps, config, self.model, self.context, self.n_gpu_layers)
+        self._copy: StateCopy | None = None
         self._slots = Slots(self.context, config.n_seq_max, self._prefixes)
         self._writer = Writer(self.context, self.vocabulary)
         self._payoff = Payoff()
@@ -300,6 +301,9 @@ class Engine:
                 if not self._slots.any_idle or (self._active and reserved + sequence.n_reserved > self.n_ctx):
                     return
                 self._waiting.remove(sequence)
+                if self._copy:  # before its cells are another prompt's
+                    self._copy.make()
+                    self._copy = None
                 self._slots.place(sequence, reserved)
                 self._active.append(sequence)
 
@@ -397,20 +401,16 @@ class Engine:
         if self._prefixes and slot and 0 < n <= len(slot.cached):
             tokens = slot.cached[:n]
             if self._prefixes.wants(tokens):
-                self._prefixes.save(tokens, lambda: self._state_of(slot, tokens))
+                copy = self._copy = StateCopy(self.context, slot, tokens)
+                self._prefixes.save(tokens, lambda: self._state_of(copy))
 
-    def _state_of(self, slot: Slot, tokens: list[int]) -> bytearray | None:
-        """The keys and values of `tokens`, if the slot still begins with them. Waits for the step under way."""
-        states: list[bytearray | None] = []
-
-        def copy() -> int:
-            if slot.cached[: len(tokens)] == tokens:
-                states.append(self.context.state(slot.seq_id, len(tokens)))
-            return 0
-
+    def _state_of(self, copy: StateCopy) -> bytearray | None:
+        """The state that was to be copied; waits for the step under way."""
         with self._lock:
-            self._stepper.run(copy)
-        return states[0] if states else None
+            self._stepper.run(copy.make)
+            if self._copy is copy:
+                self._copy = None
+        return copy.state
 
 
 def _gpu_layers(wanted: int | None) -> int:

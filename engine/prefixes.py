@@ -13,12 +13,16 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from threading import Lock, Thread
+from typing import TYPE_CHECKING
 
 from .config import EngineConfig
 from .gguf import GGUFFile, shard_paths
 from .native import NativeContext, NativeModel, build_facts
 from .prefix_store import MIN_TOKENS, PrefixStore, SavedPrefix
 from .state_file import StateKey
+
+if TYPE_CHECKING:
+    from .slots import Slot
 
 #: A state is read for this many tokens that need no computing, not for fewer.
 _LEAST_GAIN = 32
@@ -122,6 +126,31 @@ class Prefixes:
     def _remember(self, tokens: Sequence[int]) -> None:
         with self._lock:
             self._known.add(_digest(tokens))
+
+
+class StateCopy:
+    """A copy of a prompt's beginning, to be made in the thread that decodes: when it has nothing else to do, or at the
+    last moment before the cells are another prompt's.
+
+    Args:
+        context: what it is copied out of.
+        slot: where the beginning lies.
+        tokens: the beginning.
+    """
+
+    def __init__(self, context: NativeContext, slot: Slot, tokens: list[int]) -> None:
+        self._context, self._slot, self._tokens = context, slot, tokens
+        self._made = False
+        #: The copy, once it is made; None if the slot held something else by then.
+        self.state: bytearray | None = None
+
+    def make(self) -> int:
+        """Make the copy if it is not made yet; returns 0."""
+        n = len(self._tokens)
+        if not self._made and self._slot.cached[:n] == self._tokens:
+            self.state = self._context.state(self._slot.seq_id, n)
+        self._made = True
+        return 0
 
 
 def _digest(tokens: Sequence[int]) -> bytes:

@@ -308,7 +308,6 @@ def test_user_text_is_never_saved(tiny_path: Path, tmp_path: Path) -> None:
     system, secret = tokens(150), [7] * 40
     with load(tiny_path, tmp_path) as engine:
         ask(engine, system + secret, 150)
-    with load(tiny_path, tmp_path) as engine:
         ask(engine, secret * 4, 0)
     (info,) = PrefixStore(tmp_path).entries()
     assert info.n_tokens == 150
@@ -399,6 +398,16 @@ def test_switched_off_it_leaves_no_trace(tiny_path: Path, tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(EngineError, match="prefix_cache_bytes"):
         EngineConfig(prefix_cache_bytes=-1)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no kill -9")
+def test_ten_kills_leave_right_answers_and_a_bounded_store(tiny_path: Path) -> None:
+    script = Path(__file__).parents[2] / "scripts" / "benchmarks" / "prefix_store_kill.py"
+    command = [sys.executable, str(script), "-m", str(tiny_path), "--kills", "10", "--seed", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["kills"] == 10 and result["from_saved_states"] > 0 and result["states_saved"] > 0
 
 
 # -- what llama.cpp makes of damaged states ---------------------------------------------------------------------------
