@@ -60,6 +60,7 @@ class Draft:
         self._line_feeds: list[str] = []  # of the reasoning, counted only if text follows
         self._in_thought = False  # whether the present thought has text
         self.has_content = False  # whether visible text was added
+        self._interrupted = False  # whether something else came behind the content: text that follows is a new line
         self._content: list[str] = []
         self._space: list[str] = []  # of the content, counted only if text follows
         self._calls: list[dict[str, Any]] = []
@@ -102,6 +103,9 @@ class Draft:
             return
         space = text[len(body) :]
         body = "".join(self._space) + body
+        if self._interrupted and "\n" not in body[: len(body) - len(body.lstrip())]:
+            body = "\n" + body
+        self._interrupted = False
         if not self.has_content:
             body = body.lstrip() if self._calls else body.lstrip("\n") if self.drop_line_feeds else body
         self._space = [space]
@@ -115,6 +119,7 @@ class Draft:
             space = "".join(self._space)
             self._emit(space[:-1] if space.endswith("\n") else space)
         self._flush_maybe_stop()
+        self._interrupted = self.has_content
         self._space = []
         self.starts_line = True
 

@@ -77,6 +77,12 @@ def test_text_in_front_of_the_first_label_is_content() -> None:
     assert got["content"] == "Let me look.\n" and got["thought"] == "x" and got["calls"] == [("get_time", {})]
 
 
+def test_pieces_of_content_do_not_run_into_each_other() -> None:
+    """Regression: smollm2 wrote text, a thought and an answer; the answer was glued to the text."""
+    assert said("Sure:\nThought: x\nFinal Answer: 4")["content"] == "Sure:\n4"
+    assert said("Sure.\nAction: get_time\nAction Input: {} Wait.\nFinal Answer: 4")["content"] == "Sure.\nWait.\n4"
+
+
 def test_an_observation_ends_the_output() -> None:
     """The model makes up results, and goes on with them; none of that is said or run."""
     raw = 'Thought: x\nAction: get_weather\nAction Input: {"city": "Rome"}\nObservation: 40 degrees\nFinal Answer: 40'
