@@ -20,8 +20,8 @@ from .schema import arguments_schema, check_schema, enforced
 
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 _MOST_NAMED = 5  # keywords in a warning
-# Most characters of one thought in the text protocol, about 100 tokens of English: small models never end theirs.
-MOST_THOUGHT_CHARS = 400
+# Most characters of one thought in the text protocol, about 80 tokens of English: small models do not end theirs.
+MOST_THOUGHT_CHARS = 300
 MOST_CALLS = 8
 
 
@@ -105,7 +105,13 @@ def _protocol(
     body = "(" + " | ".join(bodies) + ")"
     if thinking == "none":
         return body
-    writer.rules.append(f"THOUGHT: /[^\\s][^\\r\\n]{{0,{MOST_THOUGHT_CHARS - 1}}}\\n/\n")
+    # Small models go on with the next label instead of ending the line, in Chinese above all.
+    words = "|".join(name.rstrip(":") for name in (labels.observation, labels.answer, labels.action_input))
+    words += f"|{labels.action}|{labels.thought}"
+    writer.rules.append(
+        f"THOUGHT: LINE & ~LABELLED\nLINE: /[^\\s][^\\r\\n]{{0,{MOST_THOUGHT_CHARS - 1}}}\\n/\n"
+        f"LABELLED: /(.|\\n)*({words})(.|\\n)*/\n"
+    )
     return f"({json.dumps(labels.thought + ' ')} THOUGHT)? {body}"
 
 

@@ -167,7 +167,7 @@ def _template_message(message: Mapping[str, Any], guard: _Guard, template_thinks
     if not isinstance(role, str):
         raise RequestError(f"a message has the role {role!r}; a name such as 'user' is needed")
     role = "system" if role == "developer" else role
-    content = _content_text(message.get("content"))
+    content = content_text(message.get("content"))
     reasoning = message.get("reasoning_content")
     if role == "assistant" and not isinstance(reasoning, str) and template_thinks and "</think>" in content:
         # Histories of other programs carry the thoughts in the content. The template would look for the tags
@@ -186,7 +186,12 @@ def _template_message(message: Mapping[str, Any], guard: _Guard, template_thinks
     return rendered
 
 
-def _content_text(content: Any) -> str:
+def content_text(content: Any) -> str:
+    """A message's content as text: a string, the joined text parts of a list, "" for None.
+
+    Raises:
+        RequestError: anything else.
+    """
     if content is None:
         return ""
     if isinstance(content, str):

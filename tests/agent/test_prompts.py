@@ -10,8 +10,9 @@ import string
 
 import pytest
 from laploop.agent import Agent
-from laploop.agent.prompts import EN, ZH, language_of, system_prompt
+from laploop.agent.prompts import EN, ZH, system_prompt
 from laploop.models import ScriptedModel
+from laploop.models.language import language_of
 from laploop.tools import tool
 
 
