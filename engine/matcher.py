@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from .bitmask import apply_bitmask, only_token
 from .errors import GrammarError
+from .examples import endings as endings_of
 from .grammar import Grammar, compile_matcher
 from .vocabulary import Vocabulary
 from .way_out import Known, find_way_out, forced_tokens
@@ -35,7 +36,9 @@ class Matcher:
     def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._matcher = compile_matcher(vocabulary.guide(), grammar.source(vocabulary.special))
-        self._known_ends: Known = {}
+        of_byte = vocabulary.alphabet.of_byte
+        endings = [text for text in endings_of(grammar.rules) if of_byte.keys() >= set(text)]
+        self._known_ends = Known([[of_byte[b] for b in text] for text in endings])
         self._n_in_vain = self._n_to_skip = 0  # searches for the way out
         self._words = np.zeros((vocabulary.n_tokens + 31) // 32, dtype=np.int32)  # (n_words,) one bit a token
         self._address = self._words.ctypes.data

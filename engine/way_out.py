@@ -7,20 +7,21 @@ value at hand. It knows JSON's punctuation and nothing else of what the text mea
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from .vocabulary import Vocabulary
 
-# The order in which bytes are tried: closers first, then the shortest values, openers last. 1 stands before 0: it is
-# the commoner minimum, and a date of nothing but ones exists.
-_CLOSERS = b'}]"1'
-_OPENERS = b"{[,\\"
+# The order in which bytes are tried: closers first, then the shortest values, openers last. Where a comma and a digit
+# may follow, a number ends. 1 stands before 0: it is the commoner minimum, and a date of nothing but ones exists.
+_CLOSERS = b'}]",1'
+_OPENERS = b"{[\\"
 _ORDER = _CLOSERS + bytes(c for c in b"\n" + bytes(range(32, 127)) if c not in _CLOSERS + _OPENERS) + _OPENERS
 # Only where no byte above may follow: inside a character, or where a text begins with one.
 _BEYOND_ASCII = bytes(range(128, 256))
+_INSIDE = range(128, 192)  # the bytes of UTF-8 that are never the first of a character
 _NUMERIC = frozenset(b"0123456789.-+eE")
 _AFTER_NUMBER = frozenset(b",]}")
 # Where only these may follow, a value has just ended.
@@ -94,6 +95,11 @@ class _View(NamedTuple):
         return (_NUMERIC | _AFTER_NUMBER).issuperset(self.bytes)
 
     @property
+    def may_end_number(self) -> bool:
+        """Whether a number may end here."""
+        return self.ends_number and bool(_AFTER_NUMBER.intersection(self.bytes))
+
+    @property
     def in_number(self) -> bool:
         return bool(self.bytes) and _NUMERIC.issuperset(self.bytes)
 
@@ -105,7 +111,16 @@ class _Place(NamedTuple):
     path: list[int]
 
 
-Known = dict[_View, list[int]]  # what may follow at the start of a value → tokens that ended such a value once
+class Known(dict[_View, list[int]]):
+    """What may follow at the start of a value → tokens that ended such a value once, in one grammar.
+
+    Args:
+        endings: tokens of texts that may end a value, such as the ends of one that matches a pattern.
+    """
+
+    def __init__(self, endings: Sequence[list[int]] = ()) -> None:
+        super().__init__()
+        self.endings = endings
 
 
 def find_way_out(
@@ -118,11 +133,13 @@ def find_way_out(
     Args:
         matcher: an llguidance matcher; it is left where it is.
         alphabet: the vocabulary's.
-        known: remembers what searches found, for the next call with the same grammar.
+        known: what helps in this grammar; remembers what searches found, for the next call.
         thorough: where the way forks first (which tool, think or not), follow each branch and take the shortest.
     """
-    known = {} if known is None else known
+    known = Known() if known is None else known
     here = _Place(matcher.deep_copy(), [])
+    if not _finish_character(here, alphabet):
+        return None
     if thorough:
         return _shortest(here, alphabet, known)
     start, n_choices, rut = here, 0, None
@@ -156,7 +173,7 @@ def _shortest(start: _Place, alphabet: Alphabet, known: Known, n_forks: int = 3)
     if start.matcher.is_accepting():
         return start.path
     ways = []
-    for end in islice(_ends_of_value(start, alphabet), _MOST_BRANCHES):
+    for end in islice(_ends_of_value(start, alphabet, known), _MOST_BRANCHES):
         if end.path[-1] in alphabet.marks and n_forks:
             way = _shortest(end, alphabet, known, n_forks - 1)
         else:
@@ -179,6 +196,20 @@ def forced_tokens(matcher: Any, alphabet: Alphabet) -> list[int]:
     if not tokens or (n_good := matcher.validate_tokens(tokens)) == len(tokens):
         return tokens
     return tokens[:n_good] or [alphabet.of_byte[b] for b in matcher.compute_ff_bytes()[:1]]
+
+
+def _finish_character(place: _Place, alphabet: Alphabet) -> bool:
+    """Complete a character whose first bytes have come; False if the matcher fails.
+
+    The places inside it look alike, so that a search would take the second for the first, and stop there.
+    """
+    matcher, path = place
+    while (view := alphabet.look(matcher)).bytes and not view.marks and all(b in _INSIDE for b in view.bytes):
+        token = alphabet.of_byte[view.bytes[0]]
+        if not matcher.consume_tokens([token]):
+            return False
+        path.append(token)
+    return True
 
 
 def _follow(place: _Place, alphabet: Alphabet) -> bool:
@@ -204,27 +235,36 @@ def _end_of_value(start: _Place, alphabet: Alphabet, known: Known) -> _Place | N
             place.matcher.is_accepting() or alphabet.look(place.matcher).between_values
         ):
             return place
-    end = next(_ends_of_value(start, alphabet), None)
+    end = next(_ends_of_value(start, alphabet, known), None)
     if end:
         known[view] = end.path[len(start.path) :]
     return end
 
 
-def _ends_of_value(start: _Place, alphabet: Alphabet) -> Iterator[_Place]:
+def _ends_of_value(start: _Place, alphabet: Alphabet, known: Known) -> Iterator[_Place]:
     """Places right behind the value (or text, or mark) that `start` stands in, nearest first.
 
-    Places where the same bytes may follow count as one. That is wrong for numbers whose digits have to add up to
-    something; they are searched once more without it.
+    Places where the same bytes may follow count as one. That is wrong in texts that have to match a pattern, for which
+    the known endings are tried, and for numbers whose digits have to add up to something; they are searched once more
+    without it.
     """
     view, found = alphabet.look(start.matcher), False
-    for end in _search(start, view, alphabet, _MOST_TRIES):
+    for end in _search(start, view, alphabet, _MOST_TRIES, known.endings):
         found = True
         yield end
     if not found and view.in_number:
         yield from _search(start, view, alphabet, _MOST_TRIES_IN_NUMBER, merge=False)
 
 
-def _search(start: _Place, view: _View, alphabet: Alphabet, n_most: int, *, merge: bool = True) -> Iterator[_Place]:
+def _search(
+    start: _Place,
+    view: _View,
+    alphabet: Alphabet,
+    n_most: int,
+    endings: Sequence[list[int]] = (),
+    *,
+    merge: bool = True,
+) -> Iterator[_Place]:
     number, n_tries = count(), 0
     after_number = {alphabet.of_byte.get(b) for b in _AFTER_NUMBER}
     # (tokens so far, tie breaker, the place, what may follow there; None: it is an end)
@@ -235,14 +275,16 @@ def _search(start: _Place, view: _View, alphabet: Alphabet, n_most: int, *, merg
         if here is None:
             yield place
             continue
-        for token in [*here.marks, *(alphabet.of_byte[b] for b in here.bytes)]:
+        steps = [[token] for token in (*here.marks, *(alphabet.of_byte[b] for b in here.bytes))]
+        steps += [ending for ending in endings if place.matcher.validate_tokens(ending) == len(ending) > 1]
+        for step in steps:
             n_tries += 1
-            child = _Place(place.matcher.deep_copy(), [*place.path, token])
-            if not child.matcher.consume_tokens([token]):
+            child = _Place(place.matcher.deep_copy(), [*place.path, *step])
+            if not child.matcher.consume_tokens(step):
                 continue
             there = alphabet.look(child.matcher)
-            is_end = token in here.marks or (here.ends_number and token in after_number)
-            is_end = is_end or child.matcher.is_accepting() or there.between_values
+            is_end = step[-1] in here.marks or (here.ends_number and len(step) == 1 and step[0] in after_number)
+            is_end = is_end or child.matcher.is_accepting() or there.between_values or there.may_end_number
             if is_end and place is start:
                 yield child  # nothing can be nearer
                 continue
@@ -252,7 +294,7 @@ def _search(start: _Place, view: _View, alphabet: Alphabet, n_most: int, *, merg
                 if not _follow(child, alphabet):
                     continue
                 seen.add(there)
-                if len(child.path) > len(place.path) + 1:
+                if len(child.path) > len(place.path) + len(step):
                     there = alphabet.look(child.matcher)
                     is_end = child.matcher.is_accepting() or there.between_values
             heapq.heappush(heap, (len(child.path), next(number), child, None if is_end else there))

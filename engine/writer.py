@@ -107,6 +107,7 @@ class Writer:
         finish_reason: str | None,
         distribution: _Distribution | None = None,
     ) -> None:
+        is_whole = len(tokens) <= sequence.n_left
         tokens = tokens[: sequence.n_left]
         sequence.tokens += tokens
         sequence.timings.n_generated = sequence.n_generated
@@ -117,8 +118,10 @@ class Writer:
         put_in: list[int] = list(sequence.watch(step)) if sequence.watch else []
         if sequence.stopped:
             finish_reason = "stop"
-        elif not finish_reason and sequence.n_left <= 0:
-            finish_reason = "length"
+        elif not finish_reason and sequence.n_left <= 0:  # perhaps the watch has just made it so
+            matcher = sequence.matcher
+            at_end = is_whole and sequence.obliged and matcher is not None and matcher.may_end
+            finish_reason = "stop" if at_end else "length"
         # The step first: whoever sees the reason must find the step.
         sequence.out.append(step._replace(finish_reason=finish_reason))
         sequence.finish_reason = finish_reason
