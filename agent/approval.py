@@ -24,17 +24,22 @@ from .run import Run
 
 EFFECTS = ("read", "network", "write", "irreversible")
 LEAST_PRIVILEGE = {"read": "auto", "network": "auto", "write": "ask", "irreversible": "ask"}
+MAX_EDITS = 3  # answers with arguments that do not fit, before the call counts as denied
 _RULES = ("auto", "ask", "deny")  # the mildest first: a tool is held to the strictest of its effects
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """A call that waits for an answer: its tool, and the checked arguments that it would run with."""
+    """A call that waits for an answer: its tool, and the checked arguments that it would run with.
+
+    `problem` says what was wrong with the arguments that the last answer put in their place.
+    """
 
     call_id: str
     name: str
     arguments: Mapping[str, Any]
     effects: frozenset[str]
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,8 @@ class Decision:
 
     Args:
         allowed: whether it may run.
-        arguments: other arguments to run it with; they are validated again. None keeps the model's.
+        arguments: other arguments to run it with; they are validated again, and asked for again where they do not
+            fit. None keeps the model's.
         remember: answer alike, without asking, where each parameter named here matches its pattern (`*`, `?`, `[…]`,
             as fnmatch has them); {} for whatever arguments. None asks again.
     """
@@ -136,17 +142,35 @@ def _approve(run: Run, call: Call, tool: Tool) -> Generator[Event, None, Call]:
         return call  # it does not get as far as running: its result says what is wrong
     request = ApprovalRequest(call.id, call.name, arguments, tool.effects)
     decision, by = yield from _decide(run, request)
-    edited = None
-    if decision.allowed and decision.arguments is not None and dict(decision.arguments) != arguments:
-        edited = dict(decision.arguments)
-    shown = None if edited is None else dumps(edited)
+    for _ in range(MAX_EDITS):
+        problem = _problem(tool, decision)
+        if not problem:
+            break
+        decision, by = yield from _decide(run, replace(request, problem=problem))
+    else:
+        decision = Decision(False)
+    edited = None if decision.arguments is None or not decision.allowed else tool.checked(decision.arguments).value
+    shown = None if edited is None or edited == arguments else dumps(edited)
     yield ApprovalAnswered(run.rounds, call.id, call.name, decision.allowed, by, shown)
+    if by == "user" and decision.remember is not None:
+        run.approvals.remember(call.name, decision.remember, decision.allowed)
     if not decision.allowed:
         run.denied.add(call.name)
         return replace(call, refusal=ToolResult(run.words.denied_call.format(name=call.name), is_error=True))
-    # Exactly what was shown is run. `invoke` validates it again, and with it what the user wrote.
+    # Exactly what was shown, or written in its place, is run.
     preface = "" if shown is None else run.words.edited_call.format(arguments=shown)
     return replace(call, run_with=arguments if edited is None else edited, preface=preface)
+
+
+def _problem(tool: Tool, decision: Decision) -> str:
+    """What is wrong with the arguments of a yes; "" for nothing."""
+    if not decision.allowed or decision.arguments is None:
+        return ""
+    try:
+        tool.checked(decision.arguments)
+    except ToolError as error:
+        return str(error)
+    return ""
 
 
 def _decide(run: Run, request: ApprovalRequest) -> Generator[Event, None, tuple[Decision, str]]:
@@ -160,7 +184,4 @@ def _decide(run: Run, request: ApprovalRequest) -> Generator[Event, None, tuple[
         return Decision(False), "nobody"
     effects = tuple(sorted(request.effects))
     yield ApprovalAsked(run.rounds, request.call_id, request.name, dumps(dict(request.arguments)), effects)
-    decision = approvals.ask(request)
-    if decision.remember is not None:
-        approvals.remember(request.name, decision.remember, decision.allowed)
-    return decision, "user"
+    return approvals.ask(request), "user"

@@ -16,7 +16,7 @@ from .cli import EXIT_NO_ANSWER, complain
 from .options import Options, UsageFault, collect, flag, shared_options
 
 if TYPE_CHECKING:
-    from laploop.agent import Agent, RunResult, Session
+    from laploop.agent import Agent, Approvals, RunResult, Session
     from laploop.models import Model
     from laploop.tools import Tool
 
@@ -32,13 +32,14 @@ def ask(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **values: 
     """Answer QUESTION; - reads it from standard input."""
     options = collect(ctx, values)
     question = read_question(words)
+    from .approval_prompt import make_approvals
     from .loading import chosen_tools, loaded_model
     from .terminal import ProgressView, json_text, make_view
 
     tools = chosen_tools(options)
     with loaded_model(options) as model:
         view = ProgressView() if as_json else make_view()
-        result = answer(make_agent(model, tools, options), question, view)
+        result = answer(make_agent(model, tools, options, make_approvals()), question, view)
     if as_json:
         click.echo(json_text(result.to_dict()))
     return report(result)
@@ -53,11 +54,11 @@ def read_question(words: Sequence[str]) -> str:
     return question.strip()
 
 
-def make_agent(model: Model, tools: Sequence[Tool], options: Options) -> Agent:
-    """The agent that the flags describe."""
+def make_agent(model: Model, tools: Sequence[Tool], options: Options, approvals: Approvals | None = None) -> Agent:
+    """The agent that the flags describe. Without approvals, calls that write or cannot be undone are denied."""
     from laploop.agent import Agent
 
-    return Agent(model, tools, **options.agent_settings())
+    return Agent(model, tools, approvals=approvals, **options.agent_settings())
 
 
 def answer(agent: Agent, question: str, view: View, session: Session | None = None) -> RunResult:

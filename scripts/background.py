@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -33,13 +33,51 @@ class _Wake:
     """Wakes the waiting main thread after Ctrl-C."""
 
 
+class _Task:
+    """Something to be done in the main thread for another one, which waits."""
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._work = work
+        self.done = threading.Event()
+        self.value: Any = None
+
+    def run(self) -> None:
+        self.value = self._work()
+        self.done.set()
+
+
+class NobodyWaitsError(Exception):
+    """in_main: the main thread waits for no work (any more)."""
+
+
+_mains: list[queue.SimpleQueue[Any]] = []  # of the `iterate`s that go on; the last is the innermost
+
+
+def in_main(work: Callable[[], T]) -> T:
+    """From a thread of `iterate`, or one that it started: `work()` in the main thread, once all items that were made
+    before have been handled there. It must not raise anything but KeyboardInterrupt, which ends the iteration.
+
+    Raises:
+        NobodyWaitsError: nothing is iterated, or it ended before the work was done.
+    """
+    if not _mains:
+        raise NobodyWaitsError
+    items, task = _mains[-1], _Task(work)
+    items.put(task)
+    while not task.done.wait(_POLL_S):
+        if items not in _mains:
+            raise NobodyWaitsError
+    value: T = task.value
+    return value
+
+
 def iterate(make: Callable[[], Iterator[T]]) -> Generator[T, None, None]:
     """Iterate over `make()`, which runs in a thread; its errors are raised here. Close it if you leave early.
 
     Ctrl-C raises KeyboardInterrupt here too, between two items: never in the middle of what the caller does
     with an item (a terminal library, interrupted half-way, is left in a state that it cannot be closed from).
     """
-    items: queue.SimpleQueue[T | _End | _Wake] = queue.SimpleQueue()
+    items: queue.SimpleQueue[T | _End | _Wake | _Task] = queue.SimpleQueue()
 
     def work() -> None:
         error: BaseException | None = None
@@ -52,7 +90,7 @@ def iterate(make: Callable[[], Iterator[T]]) -> Generator[T, None, None]:
 
     thread = threading.Thread(target=work, name="laploop-work", daemon=True)
     _threads[:] = [t for t in _threads if t.is_alive()] + [thread]
-    with _deferred_interrupt(lambda: items.put(_Wake())) as interrupted:
+    with _deferred_interrupt(lambda: items.put(_Wake())) as interrupted, _as_main(items):
         thread.start()
         while True:
             try:
@@ -66,8 +104,20 @@ def iterate(make: Callable[[], Iterator[T]]) -> Generator[T, None, None]:
                 if item.error is not None:
                     raise item.error
                 return
-            if not isinstance(item, _Wake):
+            if isinstance(item, _Task):
+                item.run()
+            elif not isinstance(item, _Wake):
                 yield item
+
+
+@contextlib.contextmanager
+def _as_main(items: queue.SimpleQueue[Any]) -> Iterator[None]:
+    """While inside, `in_main` puts its work there."""
+    _mains.append(items)
+    try:
+        yield
+    finally:
+        _mains.remove(items)
 
 
 @contextlib.contextmanager

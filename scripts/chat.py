@@ -56,12 +56,15 @@ class Conversation:
     def __init__(self, model: Model, tools: Sequence[Tool], options: Options, make_view: Callable[[], View]) -> None:
         from laploop.agent import Session
 
+        from .approval_prompt import make_approvals
+
         self.session = Session()
+        self._approvals = make_approvals()  # what was answered holds for the whole chat
         self.options = options
         self._model = model
         self._tools = tools
         self._make_view = make_view
-        self._agent = make_agent(model, tools, options)
+        self._agent = make_agent(model, tools, options, self._approvals)
         self._commands: dict[str, Callable[[str], None]] = {
             "/help": lambda _: click.echo(HELP, err=True),
             "/clear": self._clear,
@@ -119,7 +122,7 @@ class Conversation:
     def _think(self, value: str) -> None:
         if value in ("on", "off", "auto"):
             self.options = replace(self.options, reasoning=value)
-            self._agent = make_agent(self._model, self._tools, self.options)
+            self._agent = make_agent(self._model, self._tools, self.options, self._approvals)
         elif value:
             complain(f"/think takes on, off or auto, not {value!r}")
             return

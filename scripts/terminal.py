@@ -13,11 +13,14 @@ import sys
 from typing import TYPE_CHECKING, Protocol
 
 from laploop.agent.events import (
+    ApprovalAnswered,
     CallFinished,
     CallStarted,
+    Compaction,
     Event,
     GuardFired,
     ReasoningDelta,
+    ResultCut,
     RoundStarted,
     RunFinished,
     TextDelta,
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
 # C0 but tab and newline, DEL, C1; the marks that reorder text (Unicode's bidirectional controls); and halves of
 # surrogate pairs, which no stream can encode.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+MAX_LINE_CHARS = 2_000
 
 
 def clean(text: str) -> str:
@@ -64,8 +70,8 @@ def call_text(name: str, arguments: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text on one line, clean."""
-    return clean(" ".join(text.split()))
+    """The text on one line, clean; no more of it than the widest terminal shows."""
+    return clean(" ".join(text[:MAX_LINE_CHARS].split()))
 
 
 class View(Protocol):
@@ -196,9 +202,24 @@ def show_line(console: Console, event: Event) -> None:
         line = Text(head, style=style).append(one_line(event.content), style="default")
     elif isinstance(event, GuardFired) and event.step != "refused":
         line = Text(f"! {event.guard}, {event.step}: {one_line(event.detail)}", style="yellow")
+    elif isinstance(event, (ApprovalAnswered, ResultCut, Compaction)) and (said := _remark(event)):
+        line = Text(f"! {said}", style="yellow")
     else:
         return
     console.print(line, no_wrap=True, overflow="ellipsis", crop=True)
+
+
+def _remark(event: ApprovalAnswered | ResultCut | Compaction) -> str:
+    """One line for what was done beside the calls, "" where there is nothing to say."""
+    if isinstance(event, ResultCut):
+        return f"result cut: {len(event.shown):,} of {event.n_chars:,} characters go to the model"
+    if isinstance(event, Compaction):
+        about = "about " if event.estimated else ""
+        return f"earlier messages summarized: {about}{event.n_tokens_before:,} → {event.n_tokens_after:,} tokens"
+    who = {"nobody": "there is no terminal to ask on", "policy": "by policy", "remembered": "as answered before"}
+    if event.allowed or event.by not in who:
+        return ""  # whoever was asked knows
+    return f"not allowed: {one_line(event.name)} ({who[event.by]})"
 
 
 def why_no_answer(result: RunResult) -> str:

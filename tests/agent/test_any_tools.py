@@ -113,7 +113,7 @@ def check(messages: list[dict[str, Any]], events: list[Event]) -> None:
 
 
 @given(st.data())
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_each_call_has_one_result(data: st.DataObject) -> None:
     turns: list[Any] = [raw(r) for r in data.draw(st.lists(REPLY, min_size=1, max_size=4))]
     model = ScriptedModel([*turns, *["done"] * 20])

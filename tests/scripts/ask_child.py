@@ -11,7 +11,7 @@ from typing import Any
 
 from laploop.agent import Agent
 from laploop.models import ScriptedModel
-from laploop.scripts import ask, background, cli, terminal
+from laploop.scripts import approval_prompt, ask, background, cli, terminal
 from laploop.tools import tool
 
 
@@ -33,8 +33,20 @@ def hang() -> str:
     return ""
 
 
+@tool(effects={"write"})
+def save(text: str) -> str:
+    """Save.
+
+    Args:
+        text: what
+    """
+    return f"{text} is saved"
+
+
 def main(**_: Any) -> int:
-    agent = Agent(ScriptedModel(json.loads(sys.argv[1])), [get_weather, hang])
+    agent = Agent(
+        ScriptedModel(json.loads(sys.argv[1])), [get_weather, hang, save], approvals=approval_prompt.make_approvals()
+    )
     return ask.report(ask.answer(agent, "question", terminal.make_view()))
 
 

@@ -93,6 +93,22 @@ def test_escape_sequences_of_a_model_do_not_reach_the_terminal() -> None:
     assert "\x9b" not in shown
 
 
+@pytest.mark.parametrize(
+    ("typed", "shown"),
+    [(b"y\r", "a note is saved"), (b"n\r", "did not allow"), (b"\x04", "did not allow"), (b"\x03", "interrupted")],
+)
+def test_a_call_that_writes_waits_for_a_yes(typed: bytes, shown: str) -> None:
+    """Ctrl-D is a no, Ctrl-C ends the run."""
+    save = '<tool_call>\n{"name": "save", "arguments": {"text": "a note"}}\n</tool_call>'
+    with on_a_terminal([save, "Done."]) as (process, ours):
+        seen = read_until(ours, "ne[v]er:")
+        os.write(ours, typed)
+        after = read_until(ours, None)
+        assert process.wait(20) == (130 if shown == "interrupted" else 0)
+    assert 'text = "a note"' in seen and "is saved" not in seen
+    assert shown in after
+
+
 @pytest.mark.parametrize("turns", [[HANG, "never"], [HANG + "\n" + CALL, "never"]])
 def test_ctrl_c_ends_cleanly_while_a_tool_hangs(turns: list[str]) -> None:
     with on_a_terminal(turns) as (process, ours):
