@@ -98,7 +98,7 @@ def can_say(message: dict[str, Any], family: Dialect) -> bool:
 def rendered(message: dict[str, Any], family: Dialect) -> str:
     """What a model of the family would have written to say this message."""
     if family.labels:
-        return assistant_text(message, family.labels)
+        return assistant_text(message, family.labels, family.variants)
     template = TEMPLATES[family.name]
     prompt = str(render_prompt(template, [USER], TOOLS))
     whole = str(render_prompt(template, [USER, message], TOOLS, add_generation_prompt=False))
