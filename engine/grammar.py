@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -21,9 +21,17 @@ from .errors import GrammarError
 JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 # The defaults stop some legitimate schemas in the middle of a call (grammar-notes: a failed matcher allows only EOS).
+# A row has four items for each optional key that may come next.
 _LIMITS = llguidance.LLParserLimits(
-    initial_lexer_fuel=20_000_000, step_lexer_fuel=4_000_000, step_max_items=1_000_000, verbose_errors=False
+    max_items_in_row=20_000,
+    initial_lexer_fuel=20_000_000,
+    step_lexer_fuel=4_000_000,
+    step_max_items=1_000_000,
+    verbose_errors=False,
 )
+# What the lexer has to count or match character by character: most of what it can give up on.
+_COUNTED = frozenset(["minLength", "maxLength"])
+_MATCHED = _COUNTED | {"pattern", "format", "multipleOf"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,14 @@ class Grammar:
             raise GrammarError(_first_line(messages[0]))
         return list(messages)
 
+    def looser(self) -> Iterator[Grammar]:
+        """Grammars for a matcher that gave up, each asking for less: without the lengths of texts that have to match a
+        pattern, then without patterns and lengths, then any JSON. They take what this one takes."""
+        for loosen in (_without_lengths, _without_patterns, _only_type):
+            rules = _with_schemas(self.rules, loosen)
+            if rules != self.rules:
+                yield replace(self, rules=rules)
+
     def source(self, special: set[str] | Mapping[str, int]) -> str:
         """llguidance's form of the grammar for a vocabulary with these special marks."""
         lines = [
@@ -105,6 +121,55 @@ def json_rule(schema: Mapping[str, Any] | bool, *, lenient: bool = False) -> str
     # llguidance raises on boolean schemas that carry options; these two mean the same.
     body: Mapping[str, Any] = {} if schema is True else {"not": {}} if schema is False else schema
     return "%json " + json.dumps({**body, "x-guidance": {**JSON_STYLE, "lenient": lenient}}, ensure_ascii=False)
+
+
+def _with_schemas(rules: str, change: Callable[[Any], Any]) -> str:
+    """Lark rules with every JSON Schema in them changed."""
+    parts, at, decoder = [], 0, json.JSONDecoder()
+    while (start := rules.find("%json ", at)) >= 0:
+        schema, end = decoder.raw_decode(rules, start + len("%json "))
+        options = schema.pop("x-guidance", {})
+        parts += [rules[at:start], json_rule(change(schema), lenient=bool(options.get("lenient")))]
+        at = end
+    return "".join([*parts, rules[at:]])
+
+
+def _without_lengths(schema: Any) -> Any:
+    def loosen(node: dict[str, Any]) -> dict[str, Any]:
+        is_matched = isinstance(node.get("pattern", node.get("format")), str)
+        return {k: v for k, v in node.items() if not (is_matched and k in _COUNTED and _is_plain(v))}
+
+    return _everywhere(schema, loosen)
+
+
+def _without_patterns(schema: Any) -> Any:
+    def loosen(node: dict[str, Any]) -> dict[str, Any]:
+        kept = {k: v for k, v in node.items() if not (k in _MATCHED and _is_plain(v))}
+        if isinstance(kept.get("oneOf"), list):  # its branches may no longer exclude each other
+            kept["allOf"] = [*kept.get("allOf", ()), {"anyOf": kept.pop("oneOf")}]
+        if kept.pop("patternProperties", None):
+            kept["additionalProperties"] = True
+        return kept
+
+    return _everywhere(schema, loosen)
+
+
+def _everywhere(node: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """A schema with each object in it changed, but not the values that it names."""
+    if isinstance(node, list):
+        return [_everywhere(item, change) for item in node]
+    if not isinstance(node, dict):
+        return node
+    return change({k: v if k in ("const", "enum", "default") else _everywhere(v, change) for k, v in node.items()})
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether this is a keyword's value, and not the schema of a property of that name."""
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def _only_type(schema: Any) -> Any:
+    return {"type": schema["type"]} if "type" in schema else {}
 
 
 def compile_matcher(tokenizer: llguidance.LLTokenizer, source: str) -> llguidance.LLMatcher:

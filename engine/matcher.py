@@ -5,7 +5,9 @@ Knows tokens and bits, not what the text means.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +37,9 @@ class Matcher:
 
     def __init__(self, grammar: Grammar, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
+        self._grammar = grammar
+        self._looser = grammar.looser()
+        self._tokens: list[int] = []  # consumed
         self._matcher = compile_matcher(vocabulary.guide(), grammar.source(vocabulary.special))
         of_byte = vocabulary.alphabet.of_byte
         endings = [text for text in endings_of(grammar.rules) if of_byte.keys() >= set(text)]
@@ -47,7 +52,7 @@ class Matcher:
         """Set the logits of all tokens that may not come next to -inf, in place. logits: (n_vocab,) float32.
 
         Raises:
-            GrammarError: the matcher gave up (a limit of its lexer); its mask must not be used.
+            GrammarError: the matcher gave up at a limit of its lexer, and so did those of looser grammars.
         """
         apply_bitmask(self.allowed(), logits)
 
@@ -55,7 +60,9 @@ class Matcher:
         """One bit for each token, (n_words,) int32, valid until the next call; raises as `mask` does."""
         words = self._words
         self._matcher.unsafe_compute_mask_ptr(self._address, words.nbytes)
-        self._check()
+        if self._is_renewed():  # its mask would allow nothing but the end
+            self._matcher.unsafe_compute_mask_ptr(self._address, words.nbytes)
+            self._is_renewed()
         end, only = self._vocabulary.grammar_end, only_token(words)
         if words[end // 32] >> end % 32 & 1:
             words |= self._vocabulary.end_bits
@@ -73,11 +80,13 @@ class Matcher:
             GrammarError: a token is not allowed here.
         """
         self._matcher.consume_tokens(list(tokens))
-        self._check()
+        self._tokens += tokens
+        self._is_renewed()
 
     def forced(self) -> list[int]:
         """The tokens that must come next, if any: those of tokenizing the forced text as a whole."""
-        return forced_tokens(self._matcher, self._vocabulary.alphabet)
+        tokens = forced_tokens(self._matcher, self._vocabulary.alphabet)
+        return self.forced() if self._is_renewed() else tokens
 
     def allowed_prefix(self, tokens: Sequence[int]) -> list[int]:
         """As many of the first of these tokens as may come next, one after another."""
@@ -91,12 +100,15 @@ class Matcher:
     @property
     def must_end(self) -> bool:
         """Whether nothing but the end can follow."""
+        self._is_renewed()  # one that gave up calls itself stopped
         return bool(self._matcher.is_stopped())
 
     def rollback(self, n_tokens: int) -> None:
         """Take the last tokens back."""
-        self._matcher.rollback(n_tokens)
-        self._check()
+        if n_tokens:
+            self._matcher.rollback(n_tokens)
+            del self._tokens[-n_tokens:]
+            self._is_renewed()
 
     def way_out(self, *, thorough: bool = False) -> list[int] | None:
         """Tokens that lead from here to a place where the generation may end, see `find_way_out`.
@@ -114,7 +126,40 @@ class Matcher:
             self._n_to_skip = min(2 ** (self._n_in_vain - _MOST_IN_VAIN), _MOST_SKIPPED)
         return way
 
-    def _check(self) -> None:
+    def _is_renewed(self) -> bool:
+        """Where the matcher gave up, let one of a looser grammar take over at the same place; whether that was so.
+
+        llguidance's lexer has limits that some patterns reach in the middle of a text, and then nothing may come but
+        the end. What a looser grammar lets through is found by the validation of the whole.
+
+        Raises:
+            GrammarError: a token that is not allowed was consumed, or no grammar is loose enough.
+        """
         self._vocabulary.raise_interrupt()
-        if self._matcher.is_error():
-            raise GrammarError(f"the grammar's matcher gave up: {self._matcher.get_error().strip().splitlines()[0]}")
+        if not self._matcher.is_error():
+            return False
+        why = self._matcher.get_error().strip().splitlines()[0]
+        if not self._has_met_limit():
+            raise GrammarError(f"the grammar's matcher gave up: {why}")
+        for grammar in self._looser:
+            matcher = compile_matcher(self._vocabulary.guide(), grammar.source(self._vocabulary.special))
+            if _goes_on(matcher, self._tokens):
+                self._matcher, self._grammar, self._known_ends = matcher, grammar, Known()
+                warnings.warn(f"the grammar met a limit, a looser one took over: {why}", stacklevel=3)
+                return True
+        raise GrammarError(f"the grammar's matcher gave up, and so did those of looser grammars: {why}")
+
+    def _has_met_limit(self) -> bool:
+        """Whether a fresh matcher gives up at the same place, before or after the last token, with no fault of ours."""
+        fresh = compile_matcher(self._vocabulary.guide(), self._grammar.source(self._vocabulary.special))
+        n_good = fresh.try_consume_tokens(self._tokens)
+        fresh.compute_bitmask()
+        return bool(fresh.is_error()) or n_good == len(self._tokens)
+
+
+def _goes_on(matcher: Any, tokens: list[int]) -> bool:
+    """Whether a matcher takes these tokens and something can follow."""
+    if matcher.try_consume_tokens(tokens) < len(tokens):
+        return False
+    matcher.compute_bitmask()
+    return not matcher.is_error()

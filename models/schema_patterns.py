@@ -10,8 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-# What Python's regular expressions take for letters, digits and white space.
-_WORD, _DIGIT, _SPACE = r"\p{Alphabetic}\p{M}\p{N}\p{Pc}\x{200C}\x{200D}", r"\p{Nd}", r"\s\x{1C}-\x{1F}\x{85}\x{FEFF}"
+# What Python's regular expressions take for letters, digits and white space; what this Unicode does not know (Cn) may be
+# a letter in theirs.
+_WORD = r"\p{Alphabetic}\p{M}\p{N}\p{Pc}\p{Cn}\x{200C}\x{200D}"
+_DIGIT, _SPACE = r"\p{Nd}\p{Cn}", r"\s\x{1C}-\x{1F}\x{85}\x{FEFF}"
 _WIDE = {"w": _WORD, "d": _DIGIT, "s": _SPACE}
 _QUANTIFIER = re.compile(r"(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})")
 _META = frozenset(r"\.+*?()|[]{}^$#&-~")  # outside a class or inside

@@ -178,3 +178,43 @@ def test_a_way_out_that_is_too_far_is_not_searched_at_every_token(tiny_engine: E
         assert place.way_out() is None
         n_searches += n_before == 0
     assert n_searches < 20
+
+
+WORDS = string(pattern=r"^(?:\S+\s+){0,999}\S+$", maxLength=20_000)
+
+
+def test_where_a_matcher_gives_up_a_looser_grammar_takes_over_at_the_same_place(tiny_engine: Engine) -> None:
+    """Regression: llguidance's lexer reaches a limit in the middle of this text, and its mask then allows only the end:
+    the call looked as if it were cut off, and later ended the request. The length is given up, the pattern is not."""
+    vocabulary, place = tiny_engine.vocabulary, matcher(tiny_engine, obj(a=WORDS, b={"type": "integer"}))
+    tokens = tiny_engine.tokenize('{"a": "' + "word " * 60 + "end")
+    logits = np.zeros(vocabulary.n_tokens, dtype=np.float32)
+    with pytest.warns(UserWarning, match="a looser one took over") as caught:
+        for token in tokens:
+            logits[:] = 0
+            place.mask(logits)
+            assert np.isfinite(logits[token])
+            place.consume([token])
+    assert len(caught) == 1
+    assert not place.must_end and not vocabulary.eog & set(allowed(place, vocabulary.n_tokens).tolist())
+    place.rollback(1)
+    place.consume(tokens[-1:])
+    way = place.way_out()
+    assert way is not None
+    place.consume(way)
+    assert place.must_end and json.loads(vocabulary.bytes_of([*tokens, *way]))["b"]
+
+
+def test_a_token_that_was_never_allowed_loosens_nothing(tiny_engine: Engine) -> None:
+    place = matcher(tiny_engine, obj(a=WORDS))
+    with pytest.raises(GrammarError, match="gave up"):
+        place.consume(tiny_engine.tokenize('{"a": 1'))
+
+
+@pytest.mark.parametrize("n_keys", [500, 2000])
+def test_many_optional_keys_are_no_limit(tiny_engine: Engine, n_keys: int) -> None:
+    """Regression: from 500 on every reply ended in "the matcher gave up": a row of the parser was too long."""
+    schema = {"type": "object", "properties": {f"k{i}": {"type": "integer"} for i in range(n_keys)}}
+    place = matcher(tiny_engine, schema)
+    place.consume(tiny_engine.tokenize(f'{{"k{n_keys - 1}": '))
+    assert len(allowed(place, tiny_engine.vocabulary.n_tokens)) > 0
