@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import mmap
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -218,3 +221,18 @@ def test_many_optional_keys_are_no_limit(tiny_engine: Engine, n_keys: int) -> No
     place = matcher(tiny_engine, schema)
     place.consume(tiny_engine.tokenize(f'{{"k{n_keys - 1}": '))
     assert len(allowed(place, tiny_engine.vocabulary.n_tokens)) > 0
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="reads the process's size from /proc")
+def test_a_thousand_matchers_leave_no_memory_behind(tiny_engine: Engine) -> None:
+    def use(n: int) -> int:
+        logits = np.zeros(tiny_engine.vocabulary.n_tokens, dtype=np.float32)
+        for i in range(n):
+            place = matcher(tiny_engine, SCHEMAS["uuid" if i % 2 else "tree"])
+            place.mask(logits)
+            place.consume(place.way_out() or [])
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text("ascii").split()[1]) * mmap.PAGESIZE
+
+    before = use(100)
+    assert use(1000) - before < 20 * 2**20
