@@ -26,8 +26,9 @@ class OpenAIModel(Model):
         name: the model's name at the server.
 
     Fields that OpenAI's API lacks (top_k, min_p, enable_thinking, …) are sent, when set, in `extra_body`. Where a
-    server refuses `max_tokens`, `stream_options` or a choice of "allowed_tools", the same is said in another way, then
-    and from then on: as `max_completion_tokens`, without usage, with only the allowed tools offered.
+    server refuses `max_tokens`, `stream_options`, a message's `reasoning_content` or a choice of "allowed_tools", the
+    request is made in another way, then and from then on: with `max_completion_tokens`, without usage, without the
+    thoughts, with only the allowed tools offered.
 
     Raises, when asked:
         RequestError: the server refuses the request.
@@ -60,12 +61,18 @@ class OpenAIModel(Model):
         if "allowed_tools" in self._refused and _is_allowed_tools(given.get("tool_choice")):
             given["tools"] = [t for t in given["tools"] if t["function"]["name"] in request.allowed_names]
             given["tool_choice"] = "required" if request.must_call else "auto"
+        given["messages"] = [self._as_sent(message) for message in given["messages"]]
         body: dict[str, Any] = {"model": self.name, "stream": True}
         if "stream_options" not in self._refused:
             body["stream_options"] = {"include_usage": True}
         body |= {name: value for name, value in given.items() if name not in _EXTRA}
         extra = {name: value for name, value in given.items() if name in _EXTRA}
         return {**body, "extra_body": extra} if extra else body
+
+    def _as_sent(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """With a text beside calls, be it empty: some servers take no null there, and some templates no gap."""
+        sent = {name: value for name, value in message.items() if name not in self._refused}
+        return sent | {"content": ""} if sent.get("tool_calls") and sent.get("content") is None else sent
 
     def _stream(self, request: Request) -> Iterator[dict[str, Any]]:
         return self._chunks(self._open(request))
@@ -76,7 +83,7 @@ class OpenAIModel(Model):
             try:
                 stream = self.client.chat.completions.create(**body)
             except Exception as error:
-                if is_refusal(error) and (refused := self._what_can_be_said_otherwise(body, str(error))):
+                if refused := _what_can_be_said_otherwise(body, error):
                     self._refused.add(refused)
                     continue
                 if plain := plain_error(error, self.name, self.client, body):
@@ -88,14 +95,6 @@ class OpenAIModel(Model):
                     "OpenAIModel takes an openai.OpenAI, not an openai.AsyncOpenAI; for asyncio: Agent.arun"
                 )
             return stream
-
-    @staticmethod
-    def _what_can_be_said_otherwise(body: Mapping[str, Any], complaint: str) -> str | None:
-        if "max_tokens" in body and "max_completion_tokens" in complaint:
-            return "max_tokens"
-        if "stream_options" in body and "stream_options" in complaint:
-            return "stream_options"
-        return "allowed_tools" if _is_allowed_tools(body.get("tool_choice")) else None
 
     def _chunks(self, stream: Any) -> Iterator[dict[str, Any]]:
         calls, finished = ServerCalls(), False
@@ -114,6 +113,19 @@ class OpenAIModel(Model):
             stream.close()
         if not finished:
             raise ends_early(self.name, self.client)
+
+
+def _what_can_be_said_otherwise(body: Mapping[str, Any], error: Exception) -> str | None:
+    """The field that the server does not want; some answer with a status of their own fault, but name it."""
+    complaint = str(error) if hasattr(error, "status_code") else ""
+    if "max_tokens" in body and "max_completion_tokens" in complaint:
+        return "max_tokens"
+    if "stream_options" in body and "stream_options" in complaint:
+        return "stream_options"
+    if "reasoning_content" in complaint and any("reasoning_content" in message for message in body["messages"]):
+        return "reasoning_content"
+    about_choice = is_refusal(error) or "tool_choice" in complaint
+    return "allowed_tools" if about_choice and _is_allowed_tools(body.get("tool_choice")) else None
 
 
 def _is_allowed_tools(choice: Any) -> bool:

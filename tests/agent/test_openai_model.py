@@ -243,6 +243,26 @@ def test_a_server_without_stream_options_is_not_sent_them(server: Server, model:
     assert ["stream_options" in r for r in server.requests] == [True, False]
 
 
+def test_a_server_that_takes_no_thoughts_back_is_not_sent_them(server: Server, model: OpenAIModel) -> None:
+    history = [*USER, {"role": "assistant", "content": "ho", "reasoning_content": "Hm."}, *USER]
+    server.replies = [(400, {"message": "Unknown parameter: 'messages[1].reasoning_content'"}), TWO_ROUNDS[1]]
+    model.create(history)
+    assert [["reasoning_content" in m for m in r["messages"]] for r in server.requests] == [
+        [False, True, False],
+        [False] * 3,
+    ]
+
+
+@pytest.mark.parametrize("message", [{}, {"content": None}, {"content": "Hm."}])
+def test_a_text_stands_beside_calls(message: dict[str, Any]) -> None:
+    """llama-cpp-python's server refuses null there, and its templates fail where nothing stands."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    told = {"role": "tool", "tool_call_id": "c", "content": "ok"}
+    history = [*USER, {"role": "assistant", "tool_calls": [call], **message}, told]
+    sent = OpenAIModel(None, "m").body(Request.of(history, {}))["messages"]
+    assert sent == [*USER, {"role": "assistant", "tool_calls": [call], "content": message.get("content") or ""}, told]
+
+
 @pytest.mark.parametrize("mode", ["auto", "required"])
 def test_a_server_without_allowed_tools_is_offered_only_those(mode: str, server: Server, model: OpenAIModel) -> None:
     tools = [{"type": "function", "function": {"name": name}} for name in ("f", "g", "h")]
