@@ -69,7 +69,7 @@ class World:
 
     def number_in(self, name: str) -> str:
         """The number that stands in a file and nowhere else."""
-        return re.findall(r"\d+", self.files[name])[0]
+        return str(re.findall(r"\d+", self.files[name])[0])
 
     def degrees(self, city: str) -> int:
         """What get_weather says of a city."""
@@ -85,18 +85,22 @@ def _weather(*cities: str) -> tuple[tuple[str, dict[str, Any]], ...]:
     return tuple(("get_weather", {"city": city}) for city in cities)
 
 
+def _reading(name: str) -> tuple[tuple[str, dict[str, Any]], ...]:
+    return (("read_file", {"path": name}),)
+
+
 def _single(world: World) -> list[Task]:
-    n, file = world.numbers, lambda name: (("read_file", {"path": name}),)
+    n = world.numbers
     return [
         Task("single", "北京今天多少度？", _weather("北京"), (world.degrees("北京"),)),
         Task("single", "What is the temperature in Oslo today?", _weather("Oslo"), (world.degrees("Oslo"),)),
         Task("single", f"{n[0]} 乘以 {n[1]} 等于多少？", (("calculator", {}),), (n[0] * n[1],)),
         Task("single", f"How much is {n[2]} times {n[3]}?", (("calculator", {}),), (n[2] * n[3],)),
         Task(
-            "single", "gongcheng.txt 里写的桥长是多少米？", file("gongcheng.txt"), (world.number_in("gongcheng.txt"),)
+            "single", "gongcheng.txt 里写的桥长是多少米？", _reading("gongcheng.txt"), (world.number_in("gongcheng.txt"),)
         ),
         Task(
-            "single", "According to harbour.txt, how many euros did the crane cost?", file("harbour.txt"),
+            "single", "According to harbour.txt, how many euros did the crane cost?", _reading("harbour.txt"),
             (world.number_in("harbour.txt"),),
         ),
         Task("single", "成都今天的湿度是多少？", _weather("成都"), (world.services.weather("成都").humidity_percent,)),
