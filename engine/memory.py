@@ -28,6 +28,7 @@ _REPACKED_X86 = frozenset({"Q4_0", "Q4_K", "IQ4_NL", "MXFP4"})
 _REPACKED_ARM = _REPACKED_X86 | {"Q5_K", "Q6_K", "Q8_0"}
 # Vocabulary: llama.cpp's maps, our lists, llguidance's tree (145 MB for Qwen's 151,936 tokens, 51 for 49,152).
 _BYTES_PER_TOKEN = 1000
+_LIBRARIES_BYTES = 9_000_000  # what a model of nearly no size takes
 _DRAFT_OUTPUTS = 16
 _CELLS = 256  # llama.cpp rounds the context up to a multiple
 _UNLIMITED = 2**60  # cgroup v1 writes a number near 2**63 for "none"
@@ -43,7 +44,7 @@ class MemoryEstimate:
             the file's layout.
         kv_bytes: the KV cache, allocated whole.
         compute_bytes: the largest intermediate results, and the logits.
-        tables_bytes: the vocabulary, as llama.cpp, laploop and llguidance hold it.
+        tables_bytes: the vocabulary, as llama.cpp, laploop and llguidance hold it, and the libraries' own.
     """
 
     weights_bytes: int
@@ -100,7 +101,7 @@ def estimate(header: GGUFFile, config: EngineConfig, machine: str | None = None)
         repacked_bytes=repacked,
         kv_bytes=kv_cache_bytes(header, config),
         compute_bytes=_compute_bytes(header.metadata, config, context_length(header, config)),
-        tables_bytes=_BYTES_PER_TOKEN * _n_vocab(header.metadata),
+        tables_bytes=_LIBRARIES_BYTES + _BYTES_PER_TOKEN * _n_vocab(header.metadata),
     )
 
 

@@ -85,13 +85,14 @@ def main() -> int:
                 row = run(path, question, options.ctx_size, Path(cache))
                 rows[which].append(row)
                 print(
-                    f"{('first', 'second')[which]:<7} request {row['request_s']:7.3f} s, process {row['start_s']:7.3f} s,",
+                    f"{('first', 'second')[which]:<7} request {row['request_s']:7.3f} s,",
+                    f"process {row['start_s']:7.3f} s,",
                     f"{row['n_cached']} of {row['n_prompt']} tokens from disk, closed in {row['closed_s']:.3f} s",
                     flush=True,
                 )
 
     def median(which: int, name: str) -> float:
-        return round(statistics.median(row[name] for row in rows[which]), 3)
+        return round(float(statistics.median(row[name] for row in rows[which])), 3)
 
     print(
         json.dumps(
