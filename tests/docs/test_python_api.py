@@ -1,5 +1,5 @@
-"""Every block of docs/python-api.md, docs/schemas.md and docs/agent.md is a program that runs; a tiny random-weight model stands in
-for the one that is named. And the files that the docs name exist."""
+"""Every block of the pages below is a program that runs; a tiny random-weight model stands in for the one that is
+named. And the files that the docs name exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PROGRAMS = [
     (page, number, code)
-    for page in ("python-api.md", "schemas.md", "agent.md")
+    for page in ("python-api.md", "schemas.md", "agent.md", "openai-client.md")
     for number, code in enumerate(BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8")))
 ]
 FOLDERS = ("engine", "models", "tools", "agent", "scripts", "tests", "docs")
