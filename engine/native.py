@@ -44,6 +44,9 @@ def _on_log(level: int, text: bytes, _data: Any) -> None:
         _log.append(line.rstrip())
 
 
+# Another that needs no Python: a function of libc which looks at its first argument only.
+_NO_LOG = ctypes.cast(ctypes.CDLL(None if os.name == "posix" else "msvcrt").abs, C.llama_log_callback)
+
 _started = False
 
 
@@ -54,6 +57,20 @@ def start() -> None:
         C.llama_log_set(_on_log, ctypes.c_void_p(0))
         C.llama_backend_init()
         _started = True
+
+
+@contextmanager
+def _without_log() -> Iterator[None]:
+    """Let llama.cpp log nothing: each of the hundreds of lines of a load would wait for whatever else of Python runs,
+    which then is what makes llguidance's tables (`Guide`)."""
+    if os.environ.get("LAPLOOP_LLAMA_LOG"):
+        yield
+        return
+    C.llama_log_set(_NO_LOG, ctypes.c_void_p(0))
+    try:
+        yield
+    finally:
+        C.llama_log_set(_on_log, ctypes.c_void_p(0))
 
 
 def last_words(n: int = 3) -> str:
@@ -93,7 +110,11 @@ class NativeModel:
         params.load_mode = C.LLAMA_LOAD_MODE_MMAP if use_mmap else C.LLAMA_LOAD_MODE_NONE
         _log.clear()
         # os.fsencode would use the ANSI code page on Windows; llama.cpp wants UTF-8 everywhere.
-        self.pointer = C.llama_model_load_from_file(str(path).encode("utf-8"), params)
+        name = str(path).encode("utf-8")
+        with _without_log():
+            self.pointer = C.llama_model_load_from_file(name, params)
+        if not self.pointer:  # once more, to hear why
+            self.pointer = C.llama_model_load_from_file(name, params)
         if not self.pointer:
             raise BackendError(f"llama.cpp could not load {path}: {last_words() or 'no reason given'}")
         self._free = weakref.finalize(self, C.llama_model_free, self.pointer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 # gguf's tokenizer.ggml.token_type (llama.h, enum llama_token_type).
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
@@ -42,15 +42,16 @@ def read_table(metadata: Mapping[str, Any]) -> TokenTable | None:
     read = {"gpt2": _gpt2_texts, "llama": _sentencepiece_texts}.get(family)  # type: ignore[arg-type]
     if not read or not isinstance(eos, int) or not 0 <= eos < len(names):
         return None
-    kinds = _kinds(metadata, len(names))
     texts = read(_BETWEEN.join(names))
     if len(texts) != len(names):
         return None  # a name that is no UTF-8
-    for token, kind in enumerate(kinds):
-        if kind != _NORMAL:
-            texts[token] = _text_of(names[token], kind)
-    odd = tuple(token for token, text in enumerate(texts) if text is None)
-    return TokenTable([text or b"" for text in texts], _special(names, kinds), odd, eos, family == "gpt2")
+    others = _not_normal(metadata, len(names))
+    for token, kind in others.items():
+        texts[token] = _text_of(names[token], kind)
+    odd = tuple(token for token, text in enumerate(texts) if text is None) if None in texts else ()
+    for token in odd:
+        texts[token] = b""
+    return TokenTable(cast("list[bytes]", texts), _special(names, others), odd, eos, family == "gpt2")
 
 
 def ask_table(metadata: Mapping[str, Any], n_tokens: int, eos: int, token_bytes: Callable[[int], bytes]) -> TokenTable:
@@ -63,18 +64,19 @@ def ask_table(metadata: Mapping[str, Any], n_tokens: int, eos: int, token_bytes:
         token_bytes: llama.cpp's bytes of a token.
     """
     texts = [token_bytes(token) for token in range(n_tokens)]
-    return TokenTable(texts, _special(texts, _kinds(metadata, n_tokens)), (), eos, False)
+    return TokenTable(texts, _special(texts, _not_normal(metadata, n_tokens)), (), eos, False)
 
 
-def _kinds(metadata: Mapping[str, Any], n_tokens: int) -> Sequence[int]:
+def _not_normal(metadata: Mapping[str, Any], n_tokens: int) -> dict[int, int]:
+    """token → type of all that are not plain text."""
     kinds: Sequence[int] = metadata.get("tokenizer.ggml.token_type") or ()
-    return kinds if len(kinds) == n_tokens else [_NORMAL] * n_tokens
+    return {token: kind for token, kind in enumerate(kinds) if kind != _NORMAL} if len(kinds) == n_tokens else {}
 
 
-def _special(names: Sequence[bytes], kinds: Sequence[int]) -> dict[str, int]:
+def _special(names: Sequence[bytes], others: Mapping[int, int]) -> dict[str, int]:
     marks = (
         (names[token].decode("utf-8", "replace"), token, kind)
-        for token, kind in enumerate(kinds)
+        for token, kind in others.items()
         if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED)
     )
     return {
