@@ -33,9 +33,12 @@ class Budgets:
         thinking: whether the reply may think.
         n_room: tokens that the context holds behind the prompt.
         n_cut: tokens of the sentence that closes a block of thoughts.
+        by_default: most tokens of thoughts where the request does not say.
     """
 
-    def __init__(self, request: Request, thinking: bool, n_room: int, n_cut: int) -> None:
+    def __init__(
+        self, request: Request, thinking: bool, n_room: int, n_cut: int, by_default: int | None = None
+    ) -> None:
         #: Most tokens of the answer; None for what there is room for.
         self.answer = request.max_tokens
         #: Most tokens of thoughts, of which the answer's share of the room is kept free; None where there is no room
@@ -46,7 +49,8 @@ class Budgets:
         if thinking:
             share = n_room // _ANSWERS_SHARE
             free = n_room - min(request.max_tokens or share, share) - n_cut - _AROUND_THOUGHTS
-            asked = 0 if request.enable_thinking is False else request.thinking_budget  # the prompt opened the block
+            asked = by_default if request.thinking_budget is None else request.thinking_budget
+            asked = 0 if request.enable_thinking is False else asked  # the prompt opened the block
             wanted = [n for n in (asked, free if free > 0 else None) if n is not None]
             self.thoughts = min(wanted, default=None)
             self.all = None
@@ -122,16 +126,28 @@ class Watch:
         inside_character = bool(self._decoder.getstate()[0])
         if self._budgets.thoughts is None or self._n_inside < self._budgets.thoughts or inside_character:
             return ()
+        if self._n_first_line() is not None:
+            return ()  # it is over; which label follows is not known yet
         return self._engine.vocabulary.tokenize(self._parser.dialect.think_cut, add_bos=False)
 
     def _n_behind_thoughts(self, step: Step) -> int:
         """How many of the step's tokens belong to the answer; the line feeds behind the closing tag do not."""
+        if self._parser.dialect.labels:
+            return self._generation.n_generated - (self._n_first_line() or 0)
         texts = [self._engine.vocabulary.bytes_of([token]) for token in step.tokens]
         close = (self._parser.dialect.think or ("", ""))[1].encode()
         n = next((i for i in range(1, len(texts) + 1) if close in b"".join(texts[:i])), 0)
         while n < len(texts) and self.n_reasoning and not texts[n].strip():
             n += 1
         return len(texts) - n
+
+    def _n_first_line(self) -> int | None:
+        """In a text protocol, tokens of the thought, which is the first line; None if there is none or it goes on."""
+        labels, generation = self._parser.dialect.labels, self._generation
+        texts = [self._engine.vocabulary.bytes_of([t]) for t in generation.tokens[generation.n_prompt :]]
+        if not labels or not b"".join(texts).startswith(labels.thought.encode()):
+            return None
+        return next((n for n, text in enumerate(texts, 1) if b"\n" in text), None)
 
 
 def n_cut(engine: Engine, dialect: Dialect) -> int:

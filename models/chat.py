@@ -30,6 +30,7 @@ from .request import Request
 from .resolve import resolve_model
 from .sampling import sampling_of
 from .template import Prompt, builtin_template, check_template, render_prompt
+from .text_protocol import protocol_messages, said_before, speaks_protocol, wants_thought
 from .transcript import Transcripts
 
 
@@ -39,7 +40,8 @@ class ChatModel(Model):
     Args:
         engine: the loaded weights.
         name: what replies call it.
-        dialect: the family's syntax; None detects it from the template.
+        dialect: the family's syntax; None detects it from the template. With "react" any model calls tools in the text
+            protocol; so does one whose template has no place for tools, and says so in a warning.
     """
 
     def __init__(self, engine: Engine, name: str, dialect: str | Dialect | None = None) -> None:
@@ -47,7 +49,11 @@ class ChatModel(Model):
         self.name = name
         self.template = _usable_template(engine)
         given = get_dialect(dialect) if isinstance(dialect, str) else dialect
-        self.dialect = given or detect_dialect(self.template, f"{name} {engine.metadata.get('general.name', '')}")
+        found = detect_dialect(self.template, f"{name} {engine.metadata.get('general.name', '')}")
+        self.dialect = given or found
+        # Without tools there is no protocol to speak: such replies are plain text.
+        self._plain = get_dialect("qwen2.5") if found.labels else found
+        self._must_tell = not given and bool(found.labels)
         self._transcripts = Transcripts(lambda pieces, first: engine.vocabulary.tokenize(pieces, add_bos=first))
         self._beginnings = Beginnings(self.render, engine.vocabulary.tokenize)
 
@@ -89,18 +95,24 @@ class ChatModel(Model):
 
     def render(self, request: Request) -> Prompt:
         """The prompt of a request."""
-        vocabulary = self.engine.vocabulary
-        return render_prompt(
+        vocabulary, family = self.engine.vocabulary, self.dialect_of(request)
+        render = functools.partial(
+            render_prompt,
             self.template,
-            request.messages,
-            request.shown_tools,
-            request.enable_thinking,
             marks=vocabulary.special_pattern,
             variables={
                 "bos_token": vocabulary.name_of(self.engine.model.bos),
                 "eos_token": vocabulary.name_of(vocabulary.eos),
             },
         )
+        if family.labels:
+            return render(protocol_messages(request, family, self.template)).without_open_think()
+        return render(request.messages, request.shown_tools, request.enable_thinking)
+
+    def dialect_of(self, request: Request) -> Dialect:
+        """How the reply to a request is written: a text protocol is spoken only where there are tools, or calls in the
+        history."""
+        return self._plain if self.dialect.labels and not speaks_protocol(request) else self.dialect
 
     @property
     def n_ctx(self) -> int:
@@ -112,17 +124,31 @@ class ChatModel(Model):
         return len(self._transcripts.tokens_of(self.render(Request.of(messages, {"tools": tools}))))
 
     def _stream(self, request: Request) -> Iterator[ChatCompletionChunk]:
-        if request.tools and not self.dialect:
-            raise RequestError(
-                f"the chat template of {self.name} has no place for tools; choose a model that has, such as qwen3-1.7b"
-            )
-        can_think = bool(self.dialect and self.dialect.think)
+        family = self.dialect_of(request)
+        if family.labels:
+            self._tell()
+        can_think = bool(family.think or family.labels)
         if request.enable_thinking and not can_think:
             warnings.warn(f"enable_thinking has no effect: {self.name} has no thinking mode", stacklevel=3)
         self._check_bias(request)
         prompt = self.render(request)
         thinking = request.enable_thinking is not False or prompt.opens_think  # some templates open a block always
+        if family.labels:
+            thinking = wants_thought(request)
         return self._generate(request, prompt, can_think and thinking)
+
+    def _tell(self) -> None:
+        """Say once that tools are offered in a way that this model was not trained for."""
+        if self._must_tell:
+            self._must_tell = False
+            fault = (
+                "calls tools in a way that is not known here" if "tools" in self.template else "has no place for tools"
+            )
+            warnings.warn(
+                f"the chat template of {self.name} {fault}; they are offered as text instead (dialect react), "
+                "which small models follow less well",
+                stacklevel=4,
+            )
 
     def _check_bias(self, request: Request) -> None:
         n = self.engine.vocabulary.n_tokens
@@ -130,10 +156,11 @@ class ChatModel(Model):
             raise RequestError(f"logit_bias names the token {unknown[0]}; {self.name} has the tokens 0 to {n - 1}")
 
     def _generate(self, request: Request, prompt: Prompt, thinking: bool) -> Iterator[ChatCompletionChunk]:
-        family = self.dialect or get_dialect("qwen2.5")
+        family = self.dialect_of(request)
         opens = thinking and prompt.opens_think
         mode = "open" if opens else "allowed" if thinking else "none"
-        grammar = reply_grammar(request, family, mode) if request.tools or request.response_format else None
+        is_bound = request.tools or request.response_format or family.labels
+        grammar = reply_grammar(request, family, mode) if is_bound else None
         words = functools.partial(reply_grammar, dataclasses.replace(request, tool_choice="none"), family, mode)
         tools = request.tools if request.allowed_names else ()
         if not tools:  # no call can be meant: only the native mark, which is masked or was never explained, is one
@@ -143,10 +170,12 @@ class ChatModel(Model):
             request,
             prompt,
             tokens,
-            thinking,
+            thinking and not family.labels,
             grammar,
             words,
-            Budgets(request, thinking, self.engine.n_ctx - len(tokens), n_cut(self.engine, family)),
+            Budgets(
+                request, thinking, self.engine.n_ctx - len(tokens), n_cut(self.engine, family), family.think_budget
+            ),
             functools.partial(
                 OutputParser,
                 tools=tools,
@@ -162,7 +191,7 @@ class ChatModel(Model):
         """One choice. The first one evaluates the prompt, the others find it in the cache."""
         request, parser = plan.request, plan.parser()
         content = ContentLogprobs(request.logprobs)
-        sampling = sampling_of(request, plan.thinking, index)
+        sampling = sampling_of(request, plan.is_thoughtful, index)
         n_shareable = self._beginnings.n_tokens(request, plan.tokens)
         attempt = functools.partial(
             self.engine.prepare, plan.tokens, sampling, max_tokens=plan.budgets.all, n_shareable=n_shareable
@@ -183,9 +212,18 @@ class ChatModel(Model):
         for delta, logprobs in content.of(parser.finish(written.finish), False):
             yield stamp(delta, logprobs=logprobs)
         raw = b"".join(written.raw)
-        with contextlib.suppress(UnicodeDecodeError):  # cut inside a character: no prompt can begin with this text
-            self._transcripts.remember(plan.prompt, raw.decode("utf-8"), generation.tokens)
+        self._remember(plan, raw, generation.tokens)
         return Outcome(parser.result(), raw.decode("utf-8", "replace"), _cost(generation, written.n_reasoning))
+
+    def _remember(self, plan: _Plan, raw: bytes, tokens: Sequence[int]) -> None:
+        """Keep the tokens of a reply as far as the next prompt will repeat it: but for the label of a next section."""
+        labels, n = self.dialect_of(plan.request).labels, len(tokens)
+        wanted = len(said_before(raw, labels)) if labels else len(raw)
+        while len(raw) > wanted:
+            n -= 1
+            raw = raw.removesuffix(self.engine.vocabulary.bytes_of(tokens[n : n + 1]))
+        with contextlib.suppress(UnicodeDecodeError):  # cut inside a character: no prompt can begin with this text
+            self._transcripts.remember(plan.prompt, raw.decode("utf-8"), tokens[:n])
 
     def _deltas(
         self, generation: Generation, watch: Watch, written: _Written, stamp: Stamp
@@ -207,7 +245,7 @@ class _Plan:
     request: Request
     prompt: Prompt
     tokens: list[int]  # of the prompt
-    thinking: bool
+    is_thoughtful: bool  # sampled as thoughts are; the one line of a text protocol chooses a tool
     grammar: Grammar | None
     words: Callable[[], Grammar]  # the grammar of a reply that calls nothing and says something
     budgets: Budgets

@@ -78,6 +78,7 @@ class Dialect:
         think: opening and closing tag of a thinking block, or None where the family does not think.
         wrappers: ways to write calls; the first is the native one, which the template shows.
         think_cut: what closes a thinking block whose budget is used up, so that the answer follows.
+        think_budget: most tokens of thoughts where the request does not say; None for what there is room for.
         text_never_starts_with: characters with which plain text may not begin while calls are possible, because
             the family would begin a call in a wrapper of its own invention with them.
         labels: the sections of a text protocol; then there are no wrappers, and the prompt shows the tools.
@@ -88,6 +89,7 @@ class Dialect:
     think: tuple[str, str] | None
     wrappers: tuple[Wrapper, ...]
     think_cut: str = ""
+    think_budget: int | None = None
     text_never_starts_with: str = ""
     labels: Labels | None = None
     variants: LabelVariants = LabelVariants()
@@ -130,6 +132,9 @@ DIALECTS: dict[str, Dialect] = {
         "react",
         None,
         (),
+        # A thought is one line. Small models do not end theirs: 0.5b models repeat a sentence until they are stopped.
+        think_cut="\n",
+        think_budget=128,
         labels=Labels("Thought:", "Action:", "Action Input:", "Observation:", "Final Answer:"),
         # Seen with small models, with LangChain's prompts (Answer, Final Answer as an action), with the paper's own
         # (Act 1, Obs 1, Finish[…]), and with Chinese ones.
@@ -159,15 +164,16 @@ def get_dialect(name: str) -> Dialect:
         raise RequestError(f"unknown dialect {name!r}; known: {', '.join(DIALECTS)}") from None
 
 
-def detect_dialect(template: str, model_name: str = "") -> Dialect | None:
-    """Choose the dialect of a chat template; None when the template has no place for tools.
+def detect_dialect(template: str, model_name: str = "") -> Dialect:
+    """Choose the dialect of a chat template: the text protocol where it has no place for tools, or where its way of
+    writing calls is not known.
 
     Args:
         template: Jinja source of the chat template.
         model_name: `general.name` or file name; the coder models share Qwen2.5's template but not its habits.
     """
     if "<tool_call>" not in template or "tools" not in template:
-        return None
+        return DIALECTS["react"]
     if "<think>" in template or "</think>" in template:
         return DIALECTS["qwen3"]
     return DIALECTS["qwen2.5-coder" if "coder" in model_name.lower() else "qwen2.5"]

@@ -20,8 +20,7 @@ from .schema import arguments_schema, check_schema, enforced
 
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 _MOST_NAMED = 5  # keywords in a warning
-# Most characters of one thought in the text protocol, about 80 tokens of English: small models do not end theirs.
-MOST_THOUGHT_CHARS = 300
+# Most calls in a reply of the text protocol: a small model may repeat the same one until it is stopped.
 MOST_CALLS = 8
 
 
@@ -89,8 +88,12 @@ def _protocol(
     answer: str,
     thinking: str,
 ) -> str:
-    """A reply in the text protocol, spelled as `text_protocol.assistant_text` spells it: a thought of one line, which
-    its line feed ends, then calls or the final answer."""
+    """A reply in the text protocol, spelled as `text_protocol.assistant_text` spells it: a thought of one line, then
+    calls or the final answer.
+
+    Models that have called want to write the result too. Were they not let, they would write one call after the other
+    instead; so the label of a result may follow, and then nothing more. The same holds behind a final answer.
+    """
     bodies = []
     if allowed:
         for i, function in enumerate(allowed):
@@ -107,12 +110,11 @@ def _protocol(
         return body
     # Small models go on with the next label instead of ending the line, in Chinese above all.
     words = "|".join(name.rstrip(":") for name in (labels.observation, labels.answer, labels.action_input))
-    words += f"|{labels.action}|{labels.thought}"
     writer.rules.append(
-        f"THOUGHT: LINE & ~LABELLED\nLINE: /[^\\s][^\\r\\n]{{0,{MOST_THOUGHT_CHARS - 1}}}\\n/\n"
-        f"LABELLED: /(.|\\n)*({words})(.|\\n)*/\n"
+        "THOUGHT: LINE & ~LABELLED\nLINE: /( ([^\\s][^\\r\\n]*)?)?\\n/\n"
+        f"LABELLED: /(.|\\n)*({words}|{labels.action}|{labels.thought})(.|\\n)*/\n"
     )
-    return f"({json.dumps(labels.thought + ' ')} THOUGHT)? {body}"
+    return f"({json.dumps(labels.thought)} THOUGHT)? {body}"
 
 
 def _answer(writer: _Writer, request: Request, guarded: bool) -> str:
@@ -148,8 +150,15 @@ class _Writer:
         """Free text of at least one character; where calls are possible it may not begin like a call in another
         wrapper."""
         first = self.dialect.text_never_starts_with
-        if self.dialect.labels:  # one space stands between label and text already
-            self.rules.append("TEXT: /[^\\s](.|\\n)*/\n")
+        if labels := self.dialect.labels:  # one space stands between label and text already
+            ends, others = (
+                f"{labels.observation}|{labels.thought}",
+                f"{labels.action}|{labels.action_input}|{labels.answer}",
+            )
+            self.rules.append(
+                "TEXT: ANSWER & ~RUN_ON\nANSWER: /[^\\s](.|\\n)*/\n"
+                f"RUN_ON: /(.|\\n)*\\n(({ends})(.|\\n)+|({others})(.|\\n)*)/\n"
+            )
         elif guarded and first:
             stops = "".join("\\" + c if c in "[]\\^-&~" else c for c in first)
             self.rules.append(f"TEXT: /[^{stops}\\s](.|\\n)*/\n")

@@ -84,7 +84,7 @@ class OutputParser:
         self.dialect = get_dialect(dialect) if isinstance(dialect, str) else dialect
         if prompt_opens_think and not self.dialect.think:
             raise RequestError(f"dialect {self.dialect.name} has no thinking block that a prompt could open")
-        self.may_think = enable_thinking and self.dialect.think is not None
+        self.may_think = enable_thinking and bool(self.dialect.think or self.dialect.labels)
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
         self._source, self._draft = Source(), Draft(stop, new_call_id)
         self._finish_reason = ""

@@ -51,7 +51,10 @@ class Sections:
         self._back: Callable[[], bool] = self._in_text  # where it goes on if that is no action
         self._unanswered: list[str] = []  # sections that say nothing to anybody
 
-    answering = True
+    @property
+    def answering(self) -> bool:
+        """Whether the thought, if there is one, lies behind."""
+        return self._state not in (self._at_start, self._in_thought)
 
     @property
     def in_reasoning(self) -> bool:

@@ -45,6 +45,11 @@ class Prompt:
         """Whether it ends inside a thinking block that the template opened."""
         return self.pieces[-1].rstrip().endswith("<think>")
 
+    def without_open_think(self) -> Prompt:
+        """The same without such a block, for a text protocol, which has its own way to think."""
+        *head, last = self.pieces
+        return Prompt((*head, last.rstrip().removesuffix("<think>"))) if self.opens_think else self
+
 
 class _Arguments(dict[str, Any]):
     """Arguments as an object, which templates expect, that `tojson` writes with the model's own spelling."""

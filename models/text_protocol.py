@@ -30,14 +30,18 @@ def speaks_protocol(request: Request) -> bool:
     return bool(request.tools) or any(m["role"] == "tool" or m.get("tool_calls") for m in request.messages)
 
 
-def protocol_messages(request: Request, dialect: Dialect, template: str, *, thinking: bool) -> list[Message]:
+def wants_thought(request: Request) -> bool:
+    """Whether replies may begin with a thought."""
+    return request.enable_thinking is not False and request.thinking_budget != 0
+
+
+def protocol_messages(request: Request, dialect: Dialect, template: str) -> list[Message]:
     """The messages of `request` as `template` can render them without knowing of tools.
 
     Args:
-        request: messages, tools and parallel_tool_calls count; tool_choice does not, so that the prompt stays the same.
+        request: tool_choice does not count, so that limiting it does not change the prompt.
         dialect: one with labels.
         template: Jinja source of a chat template.
-        thinking: whether the rules ask for a thought.
 
     Raises:
         RequestError: a tool's name cannot stand on a line of its own; a message's content is no text.
@@ -46,10 +50,17 @@ def protocol_messages(request: Request, dialect: Dialect, template: str, *, thin
     messages = [dict(m) for m in request.messages]
     system = content_text(messages.pop(0).get("content")) if messages[0]["role"] in ("system", "developer") else ""
     said = next((content_text(m.get("content")) for m in messages if m["role"] == "user"), "")
-    rules = protocol_rules(request, dialect.labels, language_of(system or said), thinking=thinking)
+    rules = protocol_rules(request, dialect.labels, language_of(system or said), thinking=wants_thought(request))
     text = f"{system}\n\n{rules}" if system else rules
     spoken = _spoken(messages, dialect.labels, dialect.variants)
     return _fitted([{"role": "system", "content": text}, *spoken], template)
+
+
+def said_before(raw: bytes, labels: Labels) -> bytes:
+    """An output without the label of a next section at its end, with which a model shows that it is done."""
+    for label in (labels.observation, labels.thought):
+        raw = raw.removesuffix(f"\n{label}".encode())
+    return raw
 
 
 def assistant_text(message: Mapping[str, Any], labels: Labels, variants: LabelVariants = _NO_VARIANTS) -> str:

@@ -243,16 +243,18 @@ def test_a_stream_left_early_frees_the_model(tiny_chat: ChatModel) -> None:
     assert unstarted is not barely
 
 
-def test_a_model_without_a_place_for_tools_says_so(tmp_path: Path) -> None:
+def test_a_model_without_a_place_for_tools_calls_them_in_text_and_says_so_once(tmp_path: Path) -> None:
     from tiny_model import make_tiny_model
 
     plain = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant:"
     path = make_tiny_model(tmp_path / "plain.gguf", plain)
-    with ChatModel.load(path, config=EngineConfig(n_ctx=512, n_threads=1)) as model:
-        with pytest.raises(RequestError, match="no place for tools"):
-            model.create(USER, tools=TOOLS)
+    with ChatModel.load(path, config=EngineConfig(n_ctx=1024, n_threads=1)) as model:
         with pytest.warns(UserWarning, match="enable_thinking has no effect"):
             model.create(USER, enable_thinking=True, max_tokens=2)
+        with pytest.warns(UserWarning, match="template of plain has no place for tools; .*dialect react") as told:
+            reply = model.create(USER, tools=TOOLS, tool_choice="required", max_tokens=40, **HOT)
+        assert len(told) == 1 and reply["choices"][0]["message"]["tool_calls"]
+        model.create(USER, tools=TOOLS, max_tokens=20)
         assert model.create(USER, max_tokens=4, **HOT)["choices"][0]["message"]["content"] is not None
 
 

@@ -21,12 +21,12 @@ TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "
         (QWEN25, "Qwen2.5 1.5B Instruct", "qwen2.5"),
         (QWEN25, "Qwen2.5 Coder 1.5B", "qwen2.5-coder"),
         (QWEN25, "qwen2.5-CODER-0.5b-instruct-q4_k_m.gguf", "qwen2.5-coder"),
-        ("{% for m in messages %}{{ m.content }}{% endfor %}", "SmolLM2", None),
+        ("{% for m in messages %}{{ m.content }}{% endfor %}", "SmolLM2", "react"),
+        ("{% if tools %}<|tool|>{{ tools | tojson }}{% endif %}", "a family that is not known", "react"),
     ],
 )
-def test_detection(template: str, name: str, dialect: str | None) -> None:
-    found = detect_dialect(template, name)
-    assert (found.name if found else None) == dialect
+def test_detection(template: str, name: str, dialect: str) -> None:
+    assert detect_dialect(template, name).name == dialect
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:

@@ -256,11 +256,13 @@ def test_stop_texts_end_the_answer_but_no_thought_and_no_call() -> None:
 
 def test_it_is_reasoning_while_the_thought_lasts() -> None:
     parser = OutputParser(dialect="react")
-    seen = []
+    seen, answering = [], []
     for piece in ("Thou", "ght: a", "b", "\nFinal", " Answer:", " c"):
         parser.feed(piece)
         seen.append(parser.in_reasoning)
-    assert seen == [False, True, True, True, False, False] and parser.answering and not parser.may_think
+        answering.append(parser.answering)
+    assert seen == [False, True, True, True, False, False] and parser.may_think
+    assert answering == [False, False, False, False, True, True]
 
 
 def test_a_bare_call_is_rescued_only_for_offered_tools() -> None:
