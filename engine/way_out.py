@@ -265,7 +265,7 @@ def _search(
     *,
     merge: bool = True,
 ) -> Iterator[_Place]:
-    number, n_tries = count(), 0
+    number, n_tries, quote = count(), 0, alphabet.of_byte[ord('"')]
     after_number = {alphabet.of_byte.get(b) for b in _AFTER_NUMBER}
     # (tokens so far, tie breaker, the place, what may follow there; None: it is an end)
     heap: list[tuple[int, int, _Place, _View | None]] = [(0, next(number), start, view)]
@@ -288,13 +288,18 @@ def _search(
             if is_end and place is start:
                 yield child  # nothing can be nearer
                 continue
+            if not is_end and child.matcher.compute_ff_bytes()[:1] == b'"':  # a text that can only be closed ends here
+                child.matcher.consume_tokens([quote])
+                child.path.append(quote)
+                there = alphabet.look(child.matcher)
+                is_end = child.matcher.is_accepting() or there.between_values
             if not is_end:
                 if merge and there in seen:
                     continue
                 if not _follow(child, alphabet):
                     continue
                 seen.add(there)
-                if len(child.path) > len(place.path) + len(step):
+                if len(child.path) > len(place.path) + len(step):  # by what is forced
                     there = alphabet.look(child.matcher)
                     is_end = child.matcher.is_accepting() or there.between_values
             heapq.heappush(heap, (len(child.path), next(number), child, None if is_end else there))

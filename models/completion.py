@@ -39,11 +39,13 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a choice ended: what it said, its raw text, what it cost."""
+    """How a choice ended: what it said, its raw text, what it cost, and what of its calls does not fit their schemas
+    (see `violations.call_violations`)."""
 
     parsed: ParsedOutput
     raw_output: str
     cost: Cost
+    violations: Sequence[Mapping[str, Any]] = ()
 
 
 #: Makes a chunk of one choice: `stamp(delta, logprobs=None)`.
@@ -76,6 +78,8 @@ def reply_chunks(model: str, n: int, choose: Chooser) -> Iterator[ChatCompletion
         choice["finish_reason"] = outcome.parsed.finish_reason
         if outcome.parsed.invalid_tool_calls:
             choice["invalid_tool_calls"] = outcome.parsed.invalid_tool_calls
+        if outcome.violations:
+            choice["schema_violations"] = list(outcome.violations)
         choice["raw_output"] = outcome.raw_output
         yield {**last, **_total(costs)} if index == n - 1 else last
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .errors import RequestError
-from .schema_enforced import ENFORCED_FORMATS, Enforced, enforced, normalise, refusal, validated_format
+from .schema_enforced import ENFORCED_FORMATS, Enforced, enforced, is_idle, normalise, refusal, validated_format
 from .schema_keywords import RESTRICTING, walk
 from .schema_refs import dangling_refs, endless, references
 
@@ -44,24 +44,22 @@ def schema_report(schema: Mapping[str, Any] | bool) -> list[Finding]:
     if faults := _faults(schema):
         return [Finding(pointer, keyword, "rejected") for pointer, keyword, _ in faults]
     part = enforced(schema)
-    return [
-        Finding(
-            pointer, keyword, "enforced" if _is_said(node, keyword) and part.holds(pointer, keyword) else "validated"
-        )
-        for pointer, node in walk(schema)
-        for keyword in node
-        if _restricts(node, keyword)
-    ]
+    idle = tuple(f"{pointer}/{k}/" for pointer, node in walk(schema) for k in node if is_idle(node, k))
+    findings = []
+    for pointer, node in walk(schema):
+        if f"{pointer}/".startswith(idle):
+            continue
+        for keyword in [k for k in node if _restricts(node, k)]:
+            is_enforced = _is_said(node, keyword) and part.holds(pointer, keyword)
+            findings.append(Finding(pointer, keyword, "enforced" if is_enforced else "validated"))
+    return findings
 
 
 def _restricts(node: Mapping[str, Any], keyword: str) -> bool:
     """Whether a keyword can make a value invalid, there where it stands."""
     if keyword == "format":
         return validated_format(node["format"]) and "string" in node.get("type", "string")
-    beside = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
-    if keyword in beside and beside[keyword] not in node:
-        return False
-    return keyword in RESTRICTING and not (keyword == "uniqueItems" and node[keyword] is False)
+    return keyword in RESTRICTING and not is_idle(node, keyword)
 
 
 def _is_said(node: Mapping[str, Any], keyword: str) -> bool:

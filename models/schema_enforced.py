@@ -49,6 +49,10 @@ _REFUSED = frozenset({
     "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedItems", "unevaluatedProperties",
     "$dynamicRef", "$recursiveRef",
 })  # fmt: skip
+# Names for places, switches of the engine's own, and what is written out otherwise.
+_DROPPED = frozenset(["x-guidance", "nullable", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary"])
+# Keywords that mean nothing without another.
+_BESIDE = {"then": "if", "else": "if", "minContains": "contains", "maxContains": "contains"}
 # Keywords that may be at fault in a schema that llguidance refuses, in the order in which they are given up.
 _SUSPECTS = (
     "oneOf", "patternProperties", "minProperties", "maxProperties", "maxLength", "minLength", "multipleOf", "pattern",
@@ -160,7 +164,7 @@ class _Rewriter:
             return {}
         result: dict[str, Any] = {}
         for keyword, value in node.items():
-            if keyword in ("x-guidance", "nullable") or (keyword == "uniqueItems" and value is False):
+            if keyword in _DROPPED or is_idle(node, keyword):
                 continue
             if why := self._fault(node, keyword):
                 self._leave_out(pointer, keyword, why)
@@ -174,6 +178,7 @@ class _Rewriter:
             result[keyword] = value
         self._write_patterns(result, pointer)
         _write_formats(result)
+        _write_fractions(result)
         self._mend_bounds(result, pointer)
         if node.get("nullable") is True:
             _allow_null(result)
@@ -190,6 +195,7 @@ class _Rewriter:
                 return "the divisor is too large"
             if id(node) in self._too_many:
                 return "several divisors together are too large"
+            return refusal({"type": "number", "multipleOf": node["multipleOf"]})  # 0.07 has too many digits for it
         return ""
 
     def _leave_out(self, pointer: str, keyword: str, why: str) -> None:
@@ -223,6 +229,24 @@ class _Rewriter:
             if any(sign * (limit - bound) < 1 for limit in limits):
                 self._leave_out(pointer, excluded, "the grammar takes the limit itself")
                 result[excluded.removeprefix("exclusive").lower()] = result.pop(excluded)
+
+
+def is_idle(node: Mapping[str, Any], keyword: str) -> bool:
+    """Whether a keyword restricts nothing there where it stands."""
+    return _BESIDE.get(keyword, keyword) not in node or (keyword == "uniqueItems" and node[keyword] is False)
+
+
+def _write_fractions(result: dict[str, Any]) -> None:
+    """Multiples of a fraction with any number of decimals: llguidance wants those of the divisor, 1.50 for 1.5."""
+    divisor = Decimal(str(result.get("multipleOf", 1))).normalize()
+    n_decimals = -int(divisor.as_tuple().exponent)
+    if n_decimals < 2:
+        return
+    whole = int(divisor.scaleb(n_decimals))
+    divisors = [float(Decimal(math.lcm(whole, 10**n)).scaleb(-n_decimals)) for n in range(n_decimals)]
+    divisors = [d for d in divisors if not refusal({"type": "number", "multipleOf": d})]
+    result["allOf"] = [*result.get("allOf", ()), {"anyOf": [{"multipleOf": d} for d in divisors]}]
+    del result["multipleOf"]
 
 
 def _write_formats(result: dict[str, Any]) -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-# What Python's regular expressions take for letters, digits and white space; what this Unicode does not know (Cn) may be
-# a letter in theirs.
+# What Python's regular expressions take for letters, digits and white space; what this Unicode does not know (Cn) may
+# be a letter in theirs.
 _WORD = r"\p{Alphabetic}\p{M}\p{N}\p{Pc}\p{Cn}\x{200C}\x{200D}"
 _DIGIT, _SPACE = r"\p{Nd}\p{Cn}", r"\s\x{1C}-\x{1F}\x{85}\x{FEFF}"
 _WIDE = {"w": _WORD, "d": _DIGIT, "s": _SPACE}

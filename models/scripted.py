@@ -11,6 +11,7 @@ from .errors import ModelError
 from .model import Model
 from .parser import OutputParser
 from .request import Request
+from .violations import call_violations
 
 
 class ScriptedModel(Model):
@@ -94,4 +95,6 @@ class ScriptedModel(Model):
         # Counts of characters stand in for tokens: a script has no vocabulary.
         parsed, n_prompt = parser.result(), sum(len(str(m.get("content") or "")) for m in request.messages)
         cost = Cost(n_prompt, n_said, n_reasoning=len(parsed.message.get("reasoning_content", "")))
-        return Outcome(parsed, raw[:n_said], cost)
+        return Outcome(
+            parsed, raw[:n_said], cost, call_violations(parsed.message.get("tool_calls") or (), request.tools)
+        )

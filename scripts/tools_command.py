@@ -2,24 +2,59 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 import click
 
 from .options import flag
+
+if TYPE_CHECKING:
+    from laploop.models.schema import Finding
 
 
 @click.command(context_settings={"max_content_width": 100})
 @flag("--json", "as_json", is_flag=True, default=False, help="Print the tools as JSON, in OpenAI form.")
 def tools(as_json: bool) -> None:
-    """List the built-in tools."""
+    """List the built-in tools, and what of their schemas a call cannot break.
+
+    "enforced" keywords hold while the model writes a call, "validated" ones are checked when it is whole, "rejected"
+    ones make no valid schema.
+    """
+    from laploop.models import schema_report
     from laploop.tools import builtin_tools
 
     from .terminal import clean, json_text
 
-    found = builtin_tools()
+    found = [(tool, schema_report(tool.parameters)) for tool in builtin_tools()]
     if as_json:
-        click.echo(json_text([{**t.to_openai(), "effects": sorted(t.effects), "group": t.group} for t in found]))
+        click.echo(
+            json_text(
+                [
+                    {
+                        **tool.to_openai(),
+                        "effects": sorted(tool.effects),
+                        "group": tool.group,
+                        "schema_report": [finding._asdict() for finding in report],
+                    }
+                    for tool, report in found
+                ]
+            )
+        )
         return
-    for tool in found:
+    for tool, report in found:
         names = ", ".join(tool.parameters.get("properties", {}))
         click.echo(f"{tool.name}({names})  [{', '.join(sorted(tool.effects))}]")
         click.echo(f"    {clean(' '.join(tool.description.split()))}")
+        for status in ("enforced", "validated", "rejected"):
+            if places := _places(report, status):
+                click.echo(f"    {status}: {clean(places)}")
+
+
+def _places(report: Iterable[Finding], status: str) -> str:
+    """The keywords of one status, each with the places where it stands: "type (/, /city)"."""
+    by_keyword: dict[str, list[str]] = {}
+    for finding in report:
+        if finding.status == status:
+            by_keyword.setdefault(finding.keyword, []).append(finding.pointer.replace("/properties/", "/") or "/")
+    return ", ".join(f"{keyword} ({' '.join(places)})" for keyword, places in by_keyword.items())

@@ -2,7 +2,8 @@
 
 Python's `re` can take longer than anybody lives for thirty characters of a model's text ("^(a|aa)+$"), holds the
 interpreter's lock all the while, and cannot be stopped. `regex` takes the same expressions, and \\p{L}, which JSON
-Schema's dialect (ECMA-262) has and `re` has not. It does not word what is wrong: that is `violations`.
+Schema's dialect (ECMA-262) has and `re` has not. OpenAPI's `nullable` is honoured. It does not word what is wrong: that
+is `violations`.
 """
 
 from __future__ import annotations
@@ -47,8 +48,20 @@ def _validator_class() -> Any:
             "pattern": _pattern,
             "patternProperties": _pattern_properties,
             "additionalProperties": _additional_properties,
+            "type": _or_null(Draft202012Validator.VALIDATORS["type"]),
+            "enum": _or_null(Draft202012Validator.VALIDATORS["enum"]),
         },
     )
+
+
+def _or_null(rule: Any) -> Any:
+    """A keyword's rule that lets null pass where the schema says OpenAPI's `nullable`, as the grammar does."""
+
+    def or_null(validator: Any, wanted: Any, value: Any, schema: Mapping[str, Any]) -> Any:
+        is_let_pass = value is None and schema.get("nullable") is True
+        return () if is_let_pass else rule(validator, wanted, value, schema)
+
+    return or_null
 
 
 def _matches(pattern: str, text: str) -> bool:

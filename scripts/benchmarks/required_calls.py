@@ -16,19 +16,20 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-import jsonschema
 from laploop.engine import EngineConfig
 from laploop.engine.matcher import Matcher
 from laploop.models import ChatModel, tool_grammar
+from laploop.tools.validator import validator_of
 
 STRING, INTEGER, NUMBER = {"type": "string"}, {"type": "integer"}, {"type": "number"}
 MESSAGES = [{"role": "user", "content": "Call something."}]
 MOST_TOKENS = 200
 THINKING_BUDGET = 20
+ROOM = 700  # tokens that a prompt leaves free
 
 
 def obj(required: str = "", /, **properties: Any) -> dict[str, Any]:
@@ -98,27 +99,33 @@ class Outcome:
     raw: str
 
 
-def tools_of(names: tuple[str, ...]) -> list[dict[str, Any]]:
+def tools_of(schemas: Mapping[str, Any], names: tuple[str, ...]) -> list[dict[str, Any]]:
     """Tools in OpenAI form, each named like its schema."""
-    return [{"type": "function", "function": {"name": n, "parameters": SCHEMAS[n]}} for n in names]
+    return [{"type": "function", "function": {"name": n, "parameters": schemas[n]}} for n in names]
 
 
 def n_least(model: ChatModel, tools: list[dict[str, Any]], choice: Any) -> int:
-    """Tokens of the smallest call that the grammar allows, as the engine itself would write it."""
+    """Tokens of the smallest call that the grammar allows, as the engine itself would write it; 0 if it finds none."""
     grammar = tool_grammar(tools, choice, True, model.dialect or "qwen3", False)
     way = Matcher(grammar, model.engine.vocabulary).way_out(thorough=True)
-    assert way is not None, f"no way through the grammar of {[t['function']['name'] for t in tools]}"
-    return len(way)
+    return 0 if way is None else len(way)
 
 
-def plan(n: int, seed: int) -> Iterator[tuple[tuple[str, ...], dict[str, Any], float]]:
-    """The requests: names of the schemas, options, and where between least and most (0…1) the budget lies.
+class Planned(NamedTuple):
+    """A request: names of its schemas, its options, and where between the least and the most (0…1) its budget lies;
+    below 0 it is too small for any call."""
 
-    Behind every twentieth stands one more, whose budget is too small for any call (-1).
-    """
-    rng = random.Random(seed)  # noqa: S311  # to be repeatable
-    names = list(SCHEMAS)
-    for i in range(n):
+    schemas: tuple[str, ...]
+    options: dict[str, Any]
+    share: float
+
+
+def plan(schemas: Mapping[str, Any], n: int, seed: int, skip: int = 0) -> Iterator[Planned]:
+    """`n` requests but the first `skip`; every twentieth has a budget that is too small. Each depends on the seed and
+    its number alone."""
+    names = list(schemas)
+    for i in range(skip, n):
+        rng = random.Random(f"{seed}/{i}")  # noqa: S311  # to be repeatable
         first = names[i % len(names)]
         chosen = (first, *rng.sample([s for s in names if s != first], rng.choice([0, 0, 1, 2])))
         options: dict[str, Any] = {
@@ -131,15 +138,14 @@ def plan(n: int, seed: int) -> Iterator[tuple[tuple[str, ...], dict[str, Any], f
         }
         if options["enable_thinking"]:
             options["thinking_budget"] = THINKING_BUDGET
-        yield chosen, options, rng.choice([0.0, rng.random(), 1.0])
-        if i % 20 == 19:
-            yield chosen, options, -1.0
+        share = rng.choice([0.0, rng.random(), 1.0])
+        yield Planned(chosen, options, -1.0 if i % 20 == 19 else share)
 
 
-def check(completion: Mapping[str, Any], names: tuple[str, ...], options: Mapping[str, Any], enough: bool) -> str:
-    """What is wrong with a reply; empty if nothing is. `enough`: whether the smallest call fits the budget."""
-    choice = completion["choices"][0]
-    if not enough and choice["finish_reason"] == "length":
+def check(completion: Mapping[str, Any], schemas: Mapping[str, Any], request: Planned) -> str:
+    """What is wrong with a reply; empty if nothing is."""
+    choice, options = completion["choices"][0], request.options
+    if request.share < 0 and choice["finish_reason"] == "length":
         return ""
     calls = choice["message"].get("tool_calls") or []
     if choice.get("invalid_tool_calls"):
@@ -151,34 +157,42 @@ def check(completion: Mapping[str, Any], names: tuple[str, ...], options: Mappin
     if choice["finish_reason"] != "tool_calls":
         return f"ends with {choice['finish_reason']}"
     named = options["tool_choice"]
-    allowed = names if named == "required" else (named["function"]["name"],)
+    allowed = request.schemas if named == "required" else (named["function"]["name"],)
     for call in calls:
         function = call["function"]
         if function["name"] not in allowed:
             return f"calls {function['name']}"
-        checker = jsonschema.Draft202012Validator.FORMAT_CHECKER
-        validator = jsonschema.Draft202012Validator(SCHEMAS[function["name"]], format_checker=checker)
+        validator = validator_of(schemas[function["name"]])
         if error := next(validator.iter_errors(json.loads(function["arguments"])), None):
             return f"does not validate: {error.json_path}: {error.message[:120]}"
     return ""
 
 
-def run(model: ChatModel, n: int = 500, temperature: float = 1.5, seed: int = 0) -> Iterator[Outcome]:
-    """Make `n` requests that have to end in calls, and a few that cannot."""
-    for names, options, share in plan(n, seed):
-        tools = tools_of(names)
-        least = n_least(model, tools, options["tool_choice"])
-        enough = share >= 0
-        most = least + int(share * max(0, MOST_TOKENS - least)) if enough else max(1, least * 2 // 3)
-        asked = {**options, "max_tokens": most}
-        completion = model.create(MESSAGES, tools=tools, temperature=temperature, **asked)
-        fault = check(completion, names, options, enough)
+def run(
+    model: ChatModel, schemas: Mapping[str, Any], requests: Iterable[Planned], temperature: float = 1.5
+) -> Iterator[Outcome]:
+    """Make requests that have to end in calls."""
+    known: dict[str, int] = {}
+    for request in requests:
+        tools = tools_of(schemas, request.schemas)
+        while len(tools) > 1 and model.count_tokens(MESSAGES, tools) > model.n_ctx - ROOM:
+            request = request._replace(schemas=request.schemas[:-1])
+            tools = tools[:-1]
+        asked = json.dumps([request.schemas, request.options["tool_choice"]])
+        least = known.get(asked) or n_least(model, tools, request.options["tool_choice"])
+        known[asked] = least
+        most = least + int(request.share * max(0, MOST_TOKENS - least))
+        most = most if request.share >= 0 else least * 2 // 3
+        options = {**request.options, "max_tokens": max(1, most)}
+        completion = model.create(MESSAGES, tools=tools, temperature=temperature, **options)
+        fault = check(completion, schemas, request) if least else "no way out"
         n_tokens = completion["usage"]["completion_tokens"]
         if not options["enable_thinking"] and n_tokens > most:
             fault = fault or f"{n_tokens} tokens where {most} were allowed"
         choice = completion["choices"][0]
         n_calls = len(choice["message"].get("tool_calls") or ())
-        yield Outcome(names, asked, least, n_tokens, n_calls, choice["finish_reason"], fault, choice["raw_output"])
+        reason, raw = choice["finish_reason"], choice["raw_output"]
+        yield Outcome(request.schemas, options, least, n_tokens, n_calls, reason, fault, raw)
 
 
 def main() -> int:
@@ -192,7 +206,7 @@ def main() -> int:
     given = parser.parse_args()
     started = time.perf_counter()
     with ChatModel.load(given.model, config=EngineConfig(n_ctx=2048, n_threads=given.threads)) as model:
-        outcomes = list(run(model, given.calls, given.temperature, given.seed))
+        outcomes = list(run(model, SCHEMAS, plan(SCHEMAS, given.calls, given.seed), given.temperature))
     seconds = time.perf_counter() - started
     print(f"{'schema':14}{'requests':>9}{'calls':>7}{'cut':>5}{'faults':>8}{'least':>7}{'tokens':>8}")
     for name in SCHEMAS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -182,9 +183,14 @@ def test_a_large_divisor_is_left_to_validation(divisor: float) -> None:
     assert [f.status for f in schema_report(schema) if f.keyword == "multipleOf"] == ["validated"]
 
 
-@pytest.mark.parametrize("divisor", [7, 0.07, 1_000_000, 997])
-def test_a_small_divisor_is_enforced(divisor: float) -> None:
-    assert normalise({"type": "number", "multipleOf": divisor})["multipleOf"] == divisor
+@pytest.mark.parametrize("divisor", [7, 0.01, 0.05, 1_000_000, 997, 0.125])
+def test_a_small_divisor_is_enforced_whatever_the_number_of_decimals(divisor: float) -> None:
+    """Regression: of multiples of 0.01 only 1.50 was taken and not 1.5, which is how json.dumps writes it."""
+    grammar = Grammar.json_schema(normalise({"type": "number", "multipleOf": divisor}))
+    multiples = [Decimal(str(divisor)) * n for n in (0, 1, 2, 5, 10, 100, 250, 1000)]
+    texts = [json.dumps(int(m) if m == int(m) else float(m)) for m in multiples]
+    assert [text for text in texts if not grammar.accepts(text)] == []
+    assert not grammar.accepts(str(multiples[1] + Decimal("0.0001")))
 
 
 def test_half_a_surrogate_pair_and_great_depth_are_refused_with_words() -> None:
