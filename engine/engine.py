@@ -17,6 +17,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from . import native
+from .between_steps import look_up
 from .config import EngineConfig, SamplingParams
 from .drafting import Drafter, Payoff
 from .errors import ContextError, EngineError
@@ -79,7 +80,7 @@ class Engine:
         # One thread runs all steps: llama.cpp's OpenMP team belongs to the thread that calls it, and a team for each
         # caller would leave spinning threads behind. Ctrl-C never comes to it, so that a step is done whole or undone.
         self._stepper = Stepper(self.context.abort)
-        self._closed = False
+        self._closed = self._freed = False
 
     @classmethod
     def load(cls, path: str | Path, config: EngineConfig | None = None, *, memory_bytes: int | None = None) -> Engine:
@@ -120,6 +121,7 @@ class Engine:
 
     def _free(self) -> None:
         with self._lock:
+            self._freed = True
             self._stepper.close()
             with self._waiting_lock:
                 for sequence in [*self._active, *self._waiting]:
@@ -238,6 +240,7 @@ class Engine:
                 with self._lock:
                     if not (sequence.out or sequence.finish_reason or sequence.error):
                         self.step()
+                look_up()
         finally:
             # Only a flag: this may run in the garbage collector, in a thread that is in the middle of a step.
             sequence.abandoned = True
@@ -407,7 +410,8 @@ class Engine:
     def _state_of(self, copy: StateCopy) -> bytearray | None:
         """The state that was to be copied; waits for the step under way."""
         with self._lock:
-            self._stepper.run(copy.make)
+            if not self._freed:
+                self._stepper.run(copy.make)
             if self._copy is copy:
                 self._copy = None
         return copy.state

@@ -30,7 +30,7 @@ MAX_BYTES = 2_000_000_000
 #: Fewer tokens are computed sooner than they are worth a file.
 MIN_TOKENS = 64
 
-_LOCK_WAIT_S = 30.0
+_LOCK_WAIT_S = 10.0
 
 
 class SavedPrefix(NamedTuple):
@@ -98,7 +98,8 @@ class PrefixStore:
                 held, state = read_file(path, key)
                 if not np.array_equal(held[:-minus_shared], wanted[:-minus_shared]):
                     continue  # replaced since its head was read
-                os.utime(path)
+                with contextlib.suppress(OSError):  # a store that may only be read
+                    os.utime(path)
                 return SavedPrefix([int(t) for t in held], -minus_shared, state)
         return None
 
@@ -107,8 +108,9 @@ class PrefixStore:
         wanted = np.asarray(tokens, dtype=np.int32)
         for path, held in self._of(key):
             if _n_shared(held, wanted) == len(wanted):
-                with contextlib.suppress(OSError):  # gone meanwhile
-                    os.utime(path)
+                with contextlib.suppress(FileNotFoundError):
+                    with contextlib.suppress(PermissionError):  # a store that may only be read
+                        os.utime(path)
                     return True
         return False
 
@@ -148,7 +150,7 @@ class PrefixStore:
             False if there is nothing to save: fewer than MIN_TOKENS, saved already, or larger than the whole store.
 
         Raises:
-            OSError: the folder cannot be written, or another process kept its lock for half a minute.
+            OSError: the folder cannot be written, or another process kept its lock for ten seconds.
         """
         if len(tokens) < MIN_TOKENS or self.covers(key, tokens):
             return False
