@@ -32,6 +32,7 @@ from .sampling import sampling_of
 from .template import Prompt, builtin_template, check_template, render_prompt
 from .text_protocol import protocol_messages, said_before, speaks_protocol, wants_thought
 from .transcript import Transcripts
+from .violations import call_violations
 
 
 class ChatModel(Model):
@@ -213,7 +214,9 @@ class ChatModel(Model):
             yield stamp(delta, logprobs=logprobs)
         raw = b"".join(written.raw)
         self._remember(plan, raw, generation.tokens)
-        return Outcome(parser.result(), raw.decode("utf-8", "replace"), _cost(generation, written.n_reasoning))
+        parsed, cost = parser.result(), _cost(generation, written.n_reasoning)
+        found = call_violations(parsed.message.get("tool_calls") or (), request.tools)
+        return Outcome(parsed, raw.decode("utf-8", "replace"), cost, found)
 
     def _remember(self, plan: _Plan, raw: bytes, tokens: Sequence[int]) -> None:
         """Keep the tokens of a reply as far as the next prompt will repeat it: but for the label of a next section."""
