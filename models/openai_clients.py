@@ -23,7 +23,7 @@ def openai_client(model: Model) -> openai.OpenAI:
 
     `chat.completions.create`, plain and streamed, and `models` work; anything else gets OpenAI's error of status 404.
     What OpenAI's API lacks (top_k, enable_thinking, …) goes into `extra_body`. Closing a stream ends its generation.
-    There is no time limit and no retry unless one is asked for; a limit is looked at when the model gives a piece.
+    There is no time limit and no retry unless one is asked for; a limit is looked at between the model's steps.
 
     Args:
         model: ChatModel, ScriptedModel, or any other; requests name it by its `name`.
@@ -39,7 +39,7 @@ def openai_client(model: Model) -> openai.OpenAI:
 def async_openai_client(model: Model) -> openai.AsyncOpenAI:
     """The same as `openai.AsyncOpenAI`, for asyncio: the model decodes in a thread, the event loop goes on.
 
-    Cancelling the task, or a timeout, returns at once; the generation ends at the model's next piece.
+    Cancelling the task, or a timeout, returns at once; the generation ends after the model's next step.
 
     Raises:
         ModelError: the package openai is not installed.

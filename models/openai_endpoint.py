@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from laploop.engine.between_steps import look_up
 from laploop.engine.errors import ContextError, EngineError, GrammarError
 
 from .completion import accumulate
@@ -49,7 +50,7 @@ class _ApiError(Exception):
         self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def answer(model: Model, method: str, path: str, body: bytes, check: Callable[[], None]) -> Answer:
+def answer(model: Model, method: str, path: str, body: bytes) -> Answer:
     """Answer one request. A stream's first chunk is made here, so that what fails before it has its own status.
 
     Args:
@@ -57,11 +58,12 @@ def answer(model: Model, method: str, path: str, body: bytes, check: Callable[[]
         method: "GET", "POST", …
         path: the URL's path behind the base URL, decoded, such as "/chat/completions".
         body: the request's body.
-        check: called after each chunk of the model, in the thread that reads it; what it raises ends the generation
-            and comes through.
+
+    What is set with `between_steps` is also called at each chunk, for models that are not made of steps; what it raises
+    ends the generation and comes through.
     """
     try:
-        return _route(model, method, path.rstrip("/"), body, check)
+        return _route(model, method, path.rstrip("/"), body)
     except _ApiError as error:
         return _json(error.body, error.status)
     except (ModelError, EngineError) as error:
@@ -69,10 +71,10 @@ def answer(model: Model, method: str, path: str, body: bytes, check: Callable[[]
         return _json(shaped.body, shaped.status)
 
 
-def _route(model: Model, method: str, path: str, body: bytes, check: Callable[[], None]) -> Answer:
+def _route(model: Model, method: str, path: str, body: bytes) -> Answer:
     if path == _COMPLETIONS:
         _only("POST", method, path)
-        return _complete(model, _fields(body), check)
+        return _complete(model, _fields(body))
     if path == _MODELS:
         _only("GET", method, path)
         return _json({"object": "list", "data": [_described(model)]})
@@ -116,7 +118,7 @@ def _fields(body: bytes) -> dict[str, Any]:
     return fields
 
 
-def _complete(model: Model, fields: dict[str, Any], check: Callable[[], None]) -> Answer:
+def _complete(model: Model, fields: dict[str, Any]) -> Answer:
     _check_name(model, fields.pop("model", None))
     messages = fields.pop("messages", None)
     if messages is None:
@@ -128,18 +130,17 @@ def _complete(model: Model, fields: dict[str, Any], check: Callable[[], None]) -
     if not streamed:
         if stream_options is not None:
             raise _ApiError(400, "stream_options is only allowed where stream is true", param="stream_options")
-        return _json(accumulate(_checked(model.stream(messages, **fields), check)))
+        return _json(accumulate(_checked(model.stream(messages, **fields))))
     as_openai = {"include_usage": False} if stream_options is None else stream_options
-    events = _events(_checked(model.stream(messages, stream_options=as_openai, **fields), check))
+    events = _events(_checked(model.stream(messages, stream_options=as_openai, **fields)))
     first = next(events)
     return Answer(200, "text/event-stream", _chained(first, events), events.close)
 
 
-def _checked(chunks: Iterator[dict[str, Any]], check: Callable[[], None]) -> Generator[dict[str, Any], None, None]:
+def _checked(chunks: Iterator[dict[str, Any]]) -> Generator[dict[str, Any], None, None]:
     try:
-        check()
         for chunk in chunks:
-            check()
+            look_up()
             yield chunk
     finally:
         if (close := getattr(chunks, "close", None)) is not None:

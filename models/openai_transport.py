@@ -16,6 +16,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any
 
+from laploop.engine.between_steps import between_steps
+
 from .model import Model
 from .openai_endpoint import Answer, answer
 
@@ -36,7 +38,7 @@ def async_http_client(model: Model, httpx: Any) -> Any:
     return httpx.AsyncClient(transport=_AsyncTransport(model, httpx), timeout=None, trust_env=False)
 
 
-def _call(model: Model, request: Any, body: bytes) -> Callable[[Callable[[], None]], Answer]:
+def _call(model: Model, request: Any, body: bytes) -> Callable[[], Answer]:
     return partial(answer, model, request.method, request.url.path.removeprefix("/v1"), body)
 
 
@@ -59,7 +61,8 @@ class _Transport:
     def handle_request(self, request: Any) -> Any:
         late = partial(self._httpx.ReadTimeout, "the model took longer than the client's timeout", request=request)
         deadline = _Deadline(_read_timeout(request), late)
-        found = _call(self._model, request, request.read())(deadline.check)
+        with between_steps(deadline.check):
+            found = _call(self._model, request, request.read())()
         return self._httpx.Response(found.status, headers=_headers(found), stream=self._stream(found, deadline))
 
     def close(self) -> None:
@@ -73,7 +76,7 @@ class _Transport:
 
 
 class _Deadline:
-    """A time limit that is looked at whenever the model gives a chunk: nobody else is there to interrupt it."""
+    """A time limit that is looked at between the model's steps: nobody else is there to interrupt it."""
 
     def __init__(self, timeout_s: float | None, late: Callable[[], Exception]) -> None:
         self._timeout_s, self._late = timeout_s, late
@@ -96,10 +99,14 @@ class _Stream:
         self._answer, self._deadline = found, deadline
 
     def __iter__(self) -> Iterator[bytes]:
-        self._deadline.restart()
-        for part in self._answer.parts:
-            yield part
+        parts = iter(self._answer.parts)
+        while True:
             self._deadline.restart()
+            with between_steps(self._deadline.check):
+                part = next(parts, None)
+            if part is None:
+                return
+            yield part
 
     def close(self) -> None:
         """End the generation."""
@@ -150,7 +157,7 @@ class _AsyncStream:
             self._worker.leave()
 
     async def aclose(self) -> None:
-        """End the generation; its place is free at the model's next chunk."""
+        """End the generation; its place is free after the model's next step."""
         self._worker.leave()
 
 
@@ -164,7 +171,7 @@ class _Worker:
     The thread is a daemon: whoever leaves the program need not wait for it.
     """
 
-    def __init__(self, call: Callable[[Callable[[], None]], Answer]) -> None:
+    def __init__(self, call: Callable[[], Answer]) -> None:
         self._call = call
         self._loop = asyncio.get_running_loop()
         self._arrived: asyncio.Queue[Any] = asyncio.Queue()
@@ -173,7 +180,7 @@ class _Worker:
         threading.Thread(target=self._work, name="laploop-openai", daemon=True).start()
 
     def leave(self) -> None:
-        """Nobody waits any more: the generation ends at its next chunk. Safe to call twice, from any thread."""
+        """Nobody waits any more: the generation ends after its next step. Safe to call twice, from any thread."""
         self._left.set()
         self._room.release()
 
@@ -191,10 +198,11 @@ class _Worker:
     def _work(self) -> None:
         found = None
         try:
-            found = self._call(self._check)
-            self._post(found)
-            for part in found.parts:
-                self._post(part)
+            with between_steps(self._check):
+                found = self._call()
+                self._post(found)
+                for part in found.parts:
+                    self._post(part)
             self._post(None)
         except _Left:
             pass

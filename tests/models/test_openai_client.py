@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from laploop.engine import EngineConfig, GrammarError
+from laploop.engine.between_steps import look_up
 from laploop.models import (
     ChatModel,
     Model,
@@ -415,6 +416,52 @@ def test_a_time_limit_on_a_stream_is_for_each_piece_not_for_the_readers_pauses()
         with pytest.raises(Exception, match=r"timed out|timeout"):
             next(stream)
     assert model.ended.is_set()
+
+
+class Silent(Model):
+    """Works for long and gives nothing, as where a prompt or a call is long; the engine looks up between its steps."""
+
+    name = "silent"
+
+    def __init__(self) -> None:
+        self.n_steps = 0
+        self.ended = threading.Event()
+
+    def _stream(self, request: Request) -> Iterator[dict[str, Any]]:
+        try:
+            while self.n_steps < 20_000:
+                self.n_steps += 1
+                time.sleep(0.001)
+                look_up()
+            yield piece()
+        finally:
+            self.ended.set()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_time_limit_holds_where_nothing_comes_too(stream: bool) -> None:
+    model = Silent()
+    with openai_client(model) as client, pytest.raises(openai.APITimeoutError):
+        client.chat.completions.create(model="silent", messages=USER, stream=stream, timeout=0.05)
+    assert model.ended.is_set()
+    assert model.n_steps < 20_000
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_cancelling_ends_a_generation_that_gives_nothing_too(stream: bool) -> None:
+    model = Silent()
+
+    async def ask() -> None:
+        async with async_openai_client(model) as client:
+            task = asyncio.create_task(client.chat.completions.create(model="silent", messages=USER, stream=stream))
+            await asyncio.sleep(0.05)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await asyncio.to_thread(model.ended.wait, 30)
+
+    asyncio.run(ask())
+    assert 0 < model.n_steps < 20_000
 
 
 def test_the_event_loop_goes_on_while_the_model_decodes() -> None:
