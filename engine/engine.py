@@ -17,6 +17,7 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from . import native
+from .between_steps import look_up
 from .config import EngineConfig, SamplingParams
 from .drafting import Drafter, Payoff
 from .errors import ContextError, EngineError
@@ -239,6 +240,7 @@ class Engine:
                 with self._lock:
                     if not (sequence.out or sequence.finish_reason or sequence.error):
                         self.step()
+                look_up()
         finally:
             # Only a flag: this may run in the garbage collector, in a thread that is in the middle of a step.
             sequence.abandoned = True
