@@ -32,6 +32,7 @@ class Texts:
     not_allowed: str
     give_answer_now: str
     invalid_call: str
+    invalid_reply: str
     give_answer: str
     final_answer: str
     cut_calls: str
@@ -69,6 +70,7 @@ EN = Texts(
     not_allowed="These may: {names}.",
     give_answer_now="Give the answer in words.",
     invalid_call="Your tool call could not be read: {error}. Write the call again as valid JSON.",
+    invalid_reply="Your reply could not be read: {error}. Write it again in that form.",
     give_answer="Your reply held no text. Give the user your answer now.",
     final_answer=(
         "No more tool calls. Give the final answer now, from the results above; say plainly if something is missing."
@@ -110,6 +112,7 @@ ZH = Texts(
     not_allowed="可以调用：{names}。",
     give_answer_now="请直接用文字回答。",
     invalid_call="无法读取你的工具调用：{error}。请用合法的 JSON 重新写出这次调用。",
+    invalid_reply="无法读取你的回复：{error}。请按这个格式重新写一遍。",
     give_answer="你的回复里没有内容。请现在就给出回答。",
     final_answer="不要再调用工具。请根据上面的结果给出最终回答；如果缺少什么，请直接说明。",
     cut_calls="[这条回复因达到长度上限而中断，其中的工具调用没有执行。]",
@@ -133,6 +136,13 @@ ZH = Texts(
 def texts_for(language: Language) -> Texts:
     """The sentences of one language."""
     return ZH if language == "zh" else EN
+
+
+def correction_of(fault: Mapping[str, Any], words: Texts) -> str:
+    """What is said of one of a reply's `invalid_tool_calls`; without a name and arguments it is no call that was bad,
+    but the form of the whole reply."""
+    sentence = words.invalid_call if fault["name"] or fault["arguments"] else words.invalid_reply
+    return sentence.format(error=fault["error"])
 
 
 def language_of_messages(messages: Iterable[Mapping[str, Any]]) -> Language:

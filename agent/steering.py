@@ -11,6 +11,7 @@ from .choice import ToolChoice, after_first_round, permitted_names, without
 from .errors import LimitError, RoundLimitError
 from .events import Event, GuardFired, RunFinished
 from .guards import Done, Fault, Ladder, RepeatGuard, guards_after
+from .prompts import correction_of
 from .reply import Reply
 from .run import Run
 from .visibility import RoundView, names_of
@@ -71,7 +72,7 @@ class Steering:
         fault = self._fault(reply, done)
         if reply.faults and self._n_malformed == 1:
             yield GuardFired(run.rounds, "invalid_calls", "retry", reply.faults[0]["error"])
-            run.say("\n".join(run.words.invalid_call.format(error=f["error"]) for f in reply.faults))
+            run.say("\n".join(correction_of(fault, run.words) for fault in reply.faults))
         yield from self._climb(fault)
         yield from self._limit()
         return None
