@@ -48,7 +48,7 @@ def imported_distributions() -> dict[str, str]:
     found = {}
     for folder in ("engine", "models", "tools", "agent", "scripts"):
         for path in (ROOT / folder).rglob("*.py"):
-            if "bootstrap" in path.parts or "benchmarks" in path.parts:
+            if {"bootstrap", "benchmarks", "examples"} & set(path.parts):  # examples declare theirs in their headers
                 continue
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
