@@ -12,10 +12,11 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterat
 from typing import Any
 
 from laploop.models import Model
-from laploop.tools import Tool, ToolRegistry, ToolResult, given_up
+from laploop.tools import Tool, ToolRegistry, given_up
 from typing_extensions import TypedDict, Unpack
 
 from .approval import Approvals
+from .as_tool import agent_tool
 from .choice import ToolChoice, check_choice, permitted_names
 from .errors import ConfigError, HistoryError
 from .events import Event, RunFinished
@@ -247,25 +248,7 @@ class Agent:
             timeout_s: seconds until a call is given up; None leaves it to this agent's limits.
         """
 
-        def ask(question: str) -> ToolResult:
-            result = self.run(question)
-            return ToolResult(
-                result.answer or f"{name} gave no answer: {result.stop_reason}",
-                is_error=not result.answered,
-                value=result.answer,
-                notes=(f"{name}: {result.rounds} rounds, stop_reason {result.stop_reason}",),
-            )
-
-        unasked = {
-            effect for tool in self.tools for effect in tool.effects if self.approvals.rule(tool.effects) == "auto"
-        }
-        schema = {
-            "type": "object",
-            "properties": {"question": {"type": "string", "description": "A whole question, with all it needs"}},
-            "required": ["question"],
-            "additionalProperties": False,
-        }
-        return Tool(name, description, schema, ask, effects=frozenset(unasked or {"read"}), timeout_s=timeout_s)
+        return agent_tool(self, name, description, timeout_s)
 
     def prompt_for(self, messages: Sequence[dict[str, Any]], tools: Iterable[Tool] | None = None) -> str | None:
         """The system prompt that a run over these messages gets; None for none.

@@ -97,7 +97,8 @@ def _single(world: World) -> list[Task]:
         Task("single", f"{n[0]} 乘以 {n[1]} 等于多少？", (("calculator", {}),), (n[0] * n[1],)),
         Task("single", f"How much is {n[2]} times {n[3]}?", (("calculator", {}),), (n[2] * n[3],)),
         Task(
-            "single", "gongcheng.txt 里写的桥长是多少米？", _reading("gongcheng.txt"), (world.number_in("gongcheng.txt"),)
+            "single", "gongcheng.txt 里写的桥长是多少米？", _reading("gongcheng.txt"),
+            (world.number_in("gongcheng.txt"),),
         ),
         Task(
             "single", "According to harbour.txt, how many euros did the crane cost?", _reading("harbour.txt"),
