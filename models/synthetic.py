@@ -128,13 +128,11 @@ def _more_bits(i: int, n_layers: int) -> bool:
 
 def _content(tensor: TensorSpec, rng: np.random.Generator) -> bytes:
     if tensor.type == "F32":  # norms are ones, biases zeros
-        n = tensor.shape[0]
-        return (np.zeros if tensor.name.endswith(".bias") else np.ones)(n, dtype="<f4").tobytes()
+        return np.full(tensor.shape[0], 0 if tensor.name.endswith(".bias") else 1, "<f4").tobytes()
     if tensor.type == "F16":
         return (rng.integers(-128, 128, tensor.size_bytes // 2, np.int8) * np.float16(4e-4)).astype("<f2").tobytes()
-    blocks = rng.integers(0, 256, tensor.size_bytes, np.uint8).reshape(
-        -1, _BLOCK_BYTES[tensor.type]
-    )  # (n, bytes) uint8
+    block_bytes = _BLOCK_BYTES[tensor.type]
+    blocks = rng.integers(0, 256, tensor.size_bytes, np.uint8).reshape(-1, block_bytes)  # (n, block_bytes) uint8
     for at, largest in _SCALES[tensor.type]:
         # Random bits would hold infinities; scales must be small and finite.
         scales = rng.uniform(largest / 2, largest, len(blocks)).astype("<f2")
