@@ -121,7 +121,7 @@ class Planned(NamedTuple):
 
 
 def plan(schemas: Mapping[str, Any], n: int, seed: int, skip: int = 0) -> Iterator[Planned]:
-    """`n` requests but the first `skip`; every twentieth has a budget that is too small. Each depends on the seed and
+    """`n` requests but the first `skip`; one in twenty has a budget that is too small. Each depends on the seed and
     its number alone."""
     names = list(schemas)
     for i in range(skip, n):
@@ -139,7 +139,7 @@ def plan(schemas: Mapping[str, Any], n: int, seed: int, skip: int = 0) -> Iterat
         if options["enable_thinking"]:
             options["thinking_budget"] = THINKING_BUDGET
         share = rng.choice([0.0, rng.random(), 1.0])
-        yield Planned(chosen, options, -1.0 if i % 20 == 19 else share)
+        yield Planned(chosen, options, -1.0 if rng.random() < 0.05 else share)
 
 
 def check(completion: Mapping[str, Any], schemas: Mapping[str, Any], request: Planned) -> str:

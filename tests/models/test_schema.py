@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import datetime
 import json
+import random
 import re
 from decimal import Decimal
 from typing import Any
 
+import jsonschema
+import numpy as np
 import pytest
-from hypothesis import given
+import regex
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from laploop.engine import Grammar
+from laploop.engine.grammar import _byte_tokenizer, compile_matcher
 from laploop.models import schema_report
 from laploop.models.errors import RequestError
-from laploop.models.schema import MAX_SCHEMA_BYTES, arguments_schema, check_schema, enforced, normalise, refusal
+from laploop.models.schema import (
+    ENFORCED_FORMATS,
+    MAX_SCHEMA_BYTES,
+    arguments_schema,
+    check_schema,
+    enforced,
+    normalise,
+    refusal,
+)
 
 
 def obj(**properties: Any) -> dict[str, Any]:
@@ -201,3 +214,103 @@ def test_half_a_surrogate_pair_and_great_depth_are_refused_with_words() -> None:
     for schema, words in (({"enum": ["\ud800"]}, "not plain JSON"), (deep, "nested too deeply")):
         with pytest.raises(RequestError, match=f"tool 'f': the schema is {words}"):
             check_schema(schema, "tool 'f'")
+
+
+# -- what llguidance would not survive, or would not take as a whole ---------------------------------------------------
+
+PLAIN = {"type": "integer", "minimum": 3}
+
+
+@pytest.mark.parametrize(
+    ("schema", "left_out"),
+    [
+        ({"allOf": [{"type": "integer", "multipleOf": 9973}, {"multipleOf": 9967}]}, {"multipleOf"}),
+        ({"allOf": [{"$ref": "#/$defs/p"}, {"multipleOf": 991}], "type": "integer"}, {"multipleOf"}),
+        (
+            {"type": "object", "patternProperties": {"^a": {}, "b$": {}}, "additionalProperties": False},
+            {"patternProperties", "additionalProperties"},
+        ),
+        ({"allOf": [{"anyOf": [obj(**{f"a{i}": {}}), obj(**{f"b{i}": {}})]} for i in range(14)]}, {"allOf"}),
+        ({"type": "integer", "minimum": 5, "maximum": 3}, {"*"}),
+        (obj(z={"enum": []}), {"*"}),
+    ],
+)
+def test_one_schema_that_does_not_compile_costs_its_neighbours_nothing(schema: Any, left_out: set[str]) -> None:
+    """Regressions: two coprime divisors took minutes and gigabytes; a pattern of one key loosened the whole tool."""
+    whole = {**obj(odd=schema, plain=PLAIN), "$defs": {"p": {"multipleOf": 997}}}
+    part = enforced(whole)
+    assert {entry.keyword for entry in part.left_out} == left_out
+    assert all(entry.pointer.startswith(("/properties/odd", "/$defs/p")) and entry.why for entry in part.left_out)
+    findings = {(f.pointer, f.keyword): f.status for f in schema_report(whole)}
+    assert findings["/properties/plain", "minimum"] == findings["", "required"] == "enforced"
+    grammar = Grammar.json_schema(part.schema)
+    assert not grammar.accepts('{"odd": 5, "plain": 2}') and not grammar.accepts('{"odd": 5}')
+
+
+def test_deep_nesting_is_enforced_as_far_as_the_grammar_can_be_read() -> None:
+    schema: dict[str, Any] = {"type": "integer"}
+    for _ in range(70):
+        schema = obj(a=schema)
+    part = enforced(schema)
+    assert [keyword for _, keyword, _ in part.left_out] == ["*"]
+    grammar, value = Grammar.json_schema(part.schema), '"x"'
+    for _ in range(70):
+        value = f'{{"a": {value}}}'
+    assert grammar.accepts(value) and not grammar.accepts('{"a": 1}')
+    assert {f.status for f in schema_report(schema) if f.pointer.count("/") > 120} == {"validated"}
+
+
+def test_what_stands_in_unusual_places_is_rewritten_too() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/components/schemas/A"}},
+        "required": ["a"],
+        "components": {"schemas": {"A": {"type": "string", "nullable": True, "pattern": r"^\W$"}}},
+    }
+    grammar = Grammar.json_schema(enforced(schema).schema)
+    assert grammar.accepts('{"a": null}') and grammar.accepts('{"a": "-"}') and not grammar.accepts('{"a": "é"}')
+
+
+# -- patterns and formats: what the grammar writes, a validator takes -------------------------------------------------
+
+ATOMS = st.sampled_from([
+    "a", "b", "é", "日", ".", r"\d", r"\D", r"\w", r"\W", r"\s", r"\S", "[a-c]", "[^a-c]", r"[^\w]", r"[\W_]", r"[^\D]",
+    r"[\s\S]", "[&&~~[]", r"[^\s]", r"\.", r"\/", r"\x41", r"\u00e9", r"\p{Lu}", r"\P{L}", "(?:ab|c)", "(x)", "-", "#",
+    " ",
+])  # fmt: skip
+PATTERNS = st.lists(st.tuples(ATOMS, st.sampled_from(["", "", "?", "*", "+", "{2}", "{1,2}", "*?"])), max_size=4).map(
+    lambda parts: "".join(atom + quantifier for atom, quantifier in parts)
+)
+
+
+@given(PATTERNS, st.sampled_from(["{}", "^{}$", "^{}", "(?i)^{}$", "^(?:{}|z)$"]), st.integers(0, 2**32))
+def test_a_text_that_the_grammar_lets_through_matches_the_pattern(pattern: str, frame: str, seed: int) -> None:
+    whole = frame.format(pattern)
+    part = enforced({"type": "string", "pattern": whole})
+    if part.left_out:
+        return
+    text = random_text(Grammar.json_schema(part.schema), seed)
+    assert regex.search(whole, json.loads(text)), (whole, part.schema, text)
+
+
+@pytest.mark.parametrize("name", sorted(ENFORCED_FORMATS))
+@given(seed=st.integers(0, 2**32))
+def test_a_text_that_the_grammar_lets_through_has_the_format(name: str, seed: int) -> None:
+    text = random_text(Grammar.json_schema(normalise({"type": "string", "format": name})), seed)
+    assert jsonschema.Draft202012Validator.FORMAT_CHECKER.conforms(json.loads(text), name), text
+
+
+def random_text(grammar: Grammar, seed: int) -> str:
+    """A text of the grammar, chosen byte by byte, that closes when it has grown."""
+    rng = random.Random(seed)
+    matcher, written = compile_matcher(_byte_tokenizer(()), grammar.source(set())), bytearray()
+    while not matcher.is_accepting():
+        bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
+        allowed = [byte for byte in np.flatnonzero(bits).tolist() if byte < 256]
+        few = [byte for byte in allowed if byte < 128] or allowed
+        quote = ord('"') in allowed and len(written) > 12
+        byte = ord('"') if quote else rng.choice(few if rng.random() < 0.7 else allowed)
+        matcher.consume_token(byte)
+        written.append(byte)
+        assume(len(written) < 500)  # it could not be closed by chance
+    return written.decode("utf-8")

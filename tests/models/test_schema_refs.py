@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from laploop.engine import Grammar
 from laploop.models import schema_report
 from laploop.models.errors import RequestError
-from laploop.models.schema import check_schema
+from laploop.models.schema import check_schema, enforced
 from laploop.models.schema_refs import dangling_refs
 
 NAME = st.text(min_size=1, max_size=8)
@@ -95,3 +96,56 @@ def test_any_name_is_found_by_its_pointer_and_only_by_it(name: str, other: str) 
 
     found = found_in({"$defs": {name: {}}, "items": {"$ref": reference(other)}})
     assert bool(found) == (name != other)
+
+
+NODE = {"type": "object", "properties": {"a": {"$ref": "#/$defs/n"}}, "required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "pointer"),
+    [
+        ({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, "/properties/a"),
+        ({"type": "array", "items": {"$ref": "#"}, "minItems": 1}, "/items"),
+        ({"type": "array", "prefixItems": [{"type": "null"}, {"$ref": "#"}], "minItems": 2}, "/prefixItems/1"),
+        ({"type": "object", "additionalProperties": {"$ref": "#"}, "minProperties": 1}, "/additionalProperties"),
+        ({"type": "object", "additionalProperties": {"$ref": "#"}, "required": ["x"]}, "/additionalProperties"),
+        ({"$ref": "#/$defs/n", "$defs": {"n": NODE}}, "/$defs/n/properties/a"),
+        (
+            {
+                "$ref": "#/$defs/n",
+                "$defs": {"n": {**NODE, "properties": {"a": {"$ref": "#/$defs/m"}}}, "m": {"anyOf": [NODE, NODE]}},
+            },
+            "/$defs/n/properties/a",
+        ),
+    ],
+)
+def test_a_value_that_could_never_end_is_refused_by_place(schema: dict[str, Any], pointer: str) -> None:
+    """Regression: compiling the first took up to 8 s and failed, and no call could have been closed."""
+    report = schema_report(schema)
+    assert {finding.status for finding in report} == {"rejected"}
+    assert any(finding.pointer == pointer or finding.keyword == "$ref" for finding in report)
+    with pytest.raises(RequestError, match="none is finite") as caught:
+        check_schema(schema, "tool 'f'")
+    assert "tool 'f'" in str(caught.value) and "$ref" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "object", "properties": {"a": {"$ref": "#"}}},
+        {"type": ["object", "null"], "properties": {"a": {"$ref": "#"}}, "required": ["a"]},
+        {"properties": {"a": {"$ref": "#"}}, "required": ["a"]},  # a number meets it
+        {"type": "object", "properties": {"a": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}, "required": ["a"]},
+        {"type": "array", "items": {"$ref": "#"}},
+    ],
+)
+def test_a_value_that_can_end_is_not(schema: dict[str, Any]) -> None:
+    check_schema(schema, "tool 'f'")
+    assert {finding.status for finding in schema_report(schema)} == {"enforced"}
+
+
+def test_a_part_that_could_never_end_is_never_begun() -> None:
+    """An optional one: left out of the grammar, so that a model cannot go down without end."""
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/n"}, "b": {"type": "null"}}, "$defs": {"n": NODE}}
+    grammar = Grammar.json_schema(enforced(schema).schema)
+    assert grammar.accepts('{"b": null}') and not grammar.accepts('{"a": {"a": {}}}')
