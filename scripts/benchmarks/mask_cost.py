@@ -37,7 +37,7 @@ from laploop.engine.matcher import Matcher
 from laploop.engine.native import NativeModel
 from laploop.engine.vocabulary import Vocabulary
 from laploop.models import resolve_model, tool_grammar
-from laploop.models.schema import arguments_schema
+from laploop.models.schema import arguments_schema, enforced
 from laploop.tools import builtin_tools
 from llama_cpp.llama_grammar import json_schema_to_gbnf
 from numpy.typing import NDArray
@@ -290,7 +290,7 @@ def masks(bench: Bench, with_gbnf: bool) -> Iterator[Row]:
     yield bench.follow("reply: calls", grammar, f"<think>\n{THOUGHT}\n</think>\n\n{calls}")
     yield bench.follow("reply: answer", grammar, f"<think>\n{THOUGHT}\n</think>\n\n{ANSWER}")
     for case in cases:
-        grammar = Grammar.json_schema(arguments_schema(case.parameters))
+        grammar = Grammar.json_schema(enforced(arguments_schema(case.parameters)).schema)
         yield bench.follow(case.name, grammar, case.text, case.parameters if with_gbnf else None)
 
 

@@ -151,7 +151,7 @@ def test_debug_shows_the_traceback() -> None:
     assert done.returncode == 1
 
 
-def test_tools_lists_names_effects_and_descriptions() -> None:
+def test_tools_lists_names_effects_descriptions_and_what_is_enforced() -> None:
     text, data = laploop("tools"), laploop("tools", "--json")
     assert text.returncode == data.returncode == 0
     tools = json.loads(data.stdout)
@@ -168,6 +168,9 @@ def test_tools_lists_names_effects_and_descriptions() -> None:
     for entry in tools:
         assert entry["function"]["name"] + "(" in text.stdout
         assert entry["effects"]
+        assert {(f["pointer"], f["keyword"]) for f in entry["schema_report"]} >= {("", "properties"), ("", "type")}
+        assert {f["status"] for f in entry["schema_report"]} == {"enforced"}
+    assert text.stdout.count("    enforced: type (/") == len(tools) and "\x1b" not in text.stdout
 
 
 def test_a_reader_that_goes_away_is_no_fault() -> None:
