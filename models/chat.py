@@ -199,6 +199,8 @@ class ChatModel(Model):
         )
         written = _Written()
         generation = attempt(grammar=plan.grammar)
+        if self.dialect_of(request).labels and not (request.must_call or request.response_format):
+            generation.obliged = False  # the answer is free text, although a label stands before it: cut is cut
         yield stamp({"role": "assistant"})
         yield from self._deltas(
             generation, Watch(self.engine, generation, parser, plan.budgets, content), written, stamp

@@ -1,4 +1,4 @@
-"""smollm2-135m: the smallest real model; it chats, and its template has no place for tools."""
+"""smollm2-135m: the smallest real model; it chats. Its template has no place for tools: see test_react.py."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 from laploop.models import ChatModel, accumulate
-from laploop.models.errors import RequestError
 
 MODEL = "smollm2-135m"
 N_CTX = 2048
-TOOL = {"type": "function", "function": {"name": "now", "description": "The time.", "parameters": {"type": "object"}}}
 
 
 def ask(text: str) -> list[dict[str, Any]]:
@@ -28,11 +26,6 @@ def test_it_chats(model: ChatModel) -> None:
     assert 0 < usage["completion_tokens"] <= 40
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
     assert reply["timings"]["predicted_per_second"] > 0
-
-
-def test_asking_with_tools_is_refused_with_a_way_out(model: ChatModel) -> None:
-    with pytest.raises(RequestError, match=r"no place for tools; choose a model that has, such as qwen3-1\.7b"):
-        model.create(ask("What time is it?"), tools=[TOOL])
 
 
 @pytest.mark.parametrize("text", ["Write one sentence about the sea.", "用一句话介绍北京。"])

@@ -349,8 +349,8 @@ def test_whatever_is_sampled_is_a_reply(model: ChatModel, kind: str) -> None:
 @pytest.mark.parametrize("budget", [1, 2, 3, 5, 8, None])
 def test_a_thought_ends_at_its_budget_and_the_reply_has_its_own(model: ChatModel, budget: int | None) -> None:
     for seed in range(6):
-        options = {"thinking_budget": budget, "max_tokens": 45, "seed": seed, "tool_choice": "required"}
-        reply = model.create([user("Where?")], tools=TOOLS, **options, **HOT)
+        options: dict[str, Any] = {"thinking_budget": budget, "max_tokens": 45, "seed": seed}
+        reply = model.create([user("Where?")], tools=TOOLS, tool_choice="required", **options, **HOT)
         choice, usage = reply["choices"][0], reply["usage"]
         assert choice["finish_reason"] == "tool_calls" and choice["message"]["tool_calls"]
         n_thought = usage["completion_tokens_details"]["reasoning_tokens"]
@@ -360,6 +360,15 @@ def test_a_thought_ends_at_its_budget_and_the_reply_has_its_own(model: ChatModel
         assert usage["completion_tokens"] - n_thought <= 45
         text = reply["choices"][0]["raw_output"].partition("\n")[0] if thinks else ""
         assert choice["message"].get("reasoning_content", "") == text.removeprefix("Thought:").removeprefix(" ")
+
+
+def test_what_the_limit_cuts_is_called_cut_unless_a_call_was_asked_for(model: ChatModel) -> None:
+    """Regression: a grammar closes what it can in time, and a final answer that was broken off counted as finished."""
+    for seed in range(8):
+        reply = model.create([user("Where?")], tools=TOOLS, tool_choice="none", max_tokens=24, seed=seed, **HOT)
+        usage, [choice] = reply["usage"], reply["choices"]
+        n_said = usage["completion_tokens"] - usage["completion_tokens_details"]["reasoning_tokens"]
+        assert n_said <= 24 and (choice["finish_reason"] == "length") == (n_said == 24)
 
 
 def test_streamed_is_plain(model: ChatModel) -> None:
