@@ -25,9 +25,12 @@ if str(SUPPORT) not in sys.path:
     sys.path.insert(0, str(SUPPORT))
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What tests save (KV states) does not lie among the user's."""
+@pytest.fixture(scope="module", autouse=True)
+def _own_cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests save (KV states) does not lie among the user's; real weights, which live and slow tests need, do."""
+    if "live" in request.path.parts or any(mark.name == "slow" for mark in request.node.iter_markers()):
+        yield
+        return
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAPLOOP_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield

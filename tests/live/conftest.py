@@ -37,5 +37,5 @@ def weights() -> Callable[[str], Path]:
 @pytest.fixture(scope="module")
 def model(request: pytest.FixtureRequest, weights: Callable[[str], Path]) -> Iterator[ChatModel]:
     path = weights(request.module.MODEL)
-    with ChatModel.load(path, config=EngineConfig(n_ctx=request.module.N_CTX)) as loaded:
+    with ChatModel.load(path, config=EngineConfig(n_ctx=request.module.N_CTX, prefix_cache_bytes=0)) as loaded:
         yield loaded

@@ -19,7 +19,7 @@ from laploop.engine import EngineConfig
 from laploop.models import ChatModel
 from laploop.tools import tool
 
-CONFIG = EngineConfig(n_ctx=2048)
+CONFIG = EngineConfig(n_ctx=2048, prefix_cache_bytes=0)
 
 
 @pytest.fixture(scope="module")
