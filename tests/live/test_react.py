@@ -38,8 +38,8 @@ def benchmark() -> ModuleType:
 @pytest.mark.parametrize("name", ["smollm2-135m", "qwen2.5-coder-0.5b"])
 def test_every_round_parses(name: str, weights: Callable[[str], Path], benchmark: ModuleType) -> None:
     with ChatModel.load(weights(name), config=CONFIG, dialect="react") as model:
-        rounds = list(benchmark.run(model, n_prompts=6, max_tokens=80))
-    assert len(rounds) == 12
+        rounds = list(benchmark.run(model, n_prompts=4, max_tokens=80))
+    assert len(rounds) == 8
     assert [(r.fault, r.raw) for r in rounds if r.fault] == []
 
 

@@ -229,3 +229,38 @@ def test_arguments_nested_too_deeply_are_shown_as_they_are() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
     messages = [{"role": "assistant", "content": "", "tool_calls": [call]}]
     assert arguments in str(render_prompt("{{ messages[0].tool_calls[0].function.arguments }}", messages))
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("value", [{}, {"city": "北京"}, {"a": [1, 2.5, None, True], "é": {"<&>": '"'}}])
+def test_arguments_may_be_an_object_or_its_text(template: str, value: dict[str, Any]) -> None:
+    def prompt(arguments: Any) -> str:
+        call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        history = [
+            {"role": "user", "content": "x"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "done"}]},
+        ]
+        return str(render_prompt(TEMPLATES[template], history))
+
+    assert prompt(value) == prompt(json.dumps(value, ensure_ascii=False))
+    assert "done" in prompt(value)
+
+
+@pytest.mark.parametrize("switch", ["/think", "/no_think"])
+@pytest.mark.parametrize("place", ["system", "user"])
+def test_a_soft_switch_is_text_that_the_model_reads(switch: str, place: str) -> None:
+    """Qwen3 was trained to heed it in a message; its template knows nothing of it, and the reply to /no_think still
+    begins with a block, an empty one. So it is neither taken out nor acted upon."""
+    said = f"What is 2 + 2? {switch}"
+    messages = [{"role": place, "content": said}] + [{"role": "user", "content": "Well?"}] * (place == "system")
+    text = str(render_prompt(builtin_template(), messages))
+    assert said in text and text.endswith("<|im_start|>assistant\n")
+
+
+@pytest.mark.parametrize("block", ["<think>\n\n</think>\n\n", "<think></think>", "<think>\n</think>\n"])
+def test_an_empty_block_of_thoughts_is_none(block: str) -> None:
+    for opened in (False, True):
+        raw = block.removeprefix("<think>") if opened else block
+        message = parse_output(f"{raw}4", prompt_opens_think=opened).message
+        assert message == {"role": "assistant", "content": "4"}
