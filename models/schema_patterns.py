@@ -103,7 +103,7 @@ class _Reader:
             self._at += 1
             return f"[^{_WIDE[char.lower()]}]"
         if found := self._match(_PROPERTY):
-            return "\\" + found[0]
+            return _property(found[0])
         return _literal(self._code_point())
 
     def _code_point(self) -> int:
@@ -162,8 +162,13 @@ class _Reader:
             self._at += 1
             return "\\" + char if negated else f"[^{_WIDE[char.lower()]}]"
         if found := self._match(_PROPERTY):
-            return "\\" + found[0]
+            return rf"\{found[0]}\p{{Cn}}" if negated and found[0][0] == "p" else _property(found[0])
         return self._code_point()
+
+
+def _property(name: str) -> str:
+    """A class by its property; the complement leaves out what this Unicode does not know."""
+    return rf"[^\p{name[1:]}\p{{Cn}}]" if name[0] == "P" else "\\" + name
 
 
 def _literal(code: int) -> str:

@@ -275,8 +275,8 @@ def test_what_stands_in_unusual_places_is_rewritten_too() -> None:
 
 ATOMS = st.sampled_from([
     "a", "b", "é", "日", ".", r"\d", r"\D", r"\w", r"\W", r"\s", r"\S", "[a-c]", "[^a-c]", r"[^\w]", r"[\W_]", r"[^\D]",
-    r"[\s\S]", "[&&~~[]", r"[^\s]", r"\.", r"\/", r"\x41", r"\u00e9", r"\p{Lu}", r"\P{L}", "(?:ab|c)", "(x)", "-", "#",
-    " ",
+    r"[\s\S]", "[&&~~[]", r"[^\s]", r"\.", r"\/", r"\x41", r"\u00e9", r"\p{Lu}", r"\P{L}", r"[^\p{L}]", r"[\P{L}x]",
+    "(?:ab|c)", "(x)", "-", "#", " ",
 ])  # fmt: skip
 PATTERNS = st.lists(st.tuples(ATOMS, st.sampled_from(["", "", "?", "*", "+", "{2}", "{1,2}", "*?"])), max_size=4).map(
     lambda parts: "".join(atom + quantifier for atom, quantifier in parts)
