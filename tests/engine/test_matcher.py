@@ -107,6 +107,19 @@ def test_a_character_begun_is_ended_first(tiny_engine: Engine) -> None:
     json.loads(tiny_engine.vocabulary.bytes_of([*tokens, *way]).decode("utf-8"))
 
 
+@pytest.mark.parametrize("begun", ["京".encode()[:1], "京".encode()[:2], "😀".encode()[:2]])
+def test_a_line_is_left_behind_a_character_begun(tiny_engine: Engine, begun: bytes) -> None:
+    """Regression: the places inside a character look alike, so that the search stopped at the second one, and a line of
+    free text was filled up instead of ended."""
+    vocabulary = tiny_engine.vocabulary
+    place = Matcher(Grammar('start: LINE "x"\nLINE: /[^\\n]+\\n/\n'), vocabulary)
+    tokens = [*tiny_engine.tokenize("a"), *(vocabulary.alphabet.of_byte[b] for b in begun)]
+    place.consume(tokens)
+    way = place.way_out()
+    assert way is not None
+    assert len(vocabulary.bytes_of([*tokens, *way]).decode("utf-8")) == 4  # a, the character, the line feed, x
+
+
 def test_no_mark_is_allowed_in_text_nor_in_a_value(tiny_engine: Engine) -> None:
     vocabulary = tiny_engine.vocabulary
     marks = set(vocabulary.special.values()) - vocabulary.eog

@@ -280,7 +280,7 @@ def test_what_is_no_reply(text: str) -> None:
 @pytest.mark.parametrize("end", ["Observation:", "Thought:"])
 def test_the_label_of_a_next_section_ends_a_reply(end: str) -> None:
     """Models that called want to write the result. Where they were not let, qwen2.5-coder-1.5b went on with one call
-    after the other, up to the token limit, for seven of eight questions; now it stops."""
+    after the other, up to the token limit, for six of eight questions; now it stops."""
     grammar = tool_grammar(TOOLS, dialect="react", enable_thinking=True)
     assert grammar.accepts(f"{ANSWER}\n{end}") and not grammar.accepts(f"{ANSWER}\n{end} x")
     assert grammar.accepts(f"{LOOK}\n{end}") == (end == "Observation:")
