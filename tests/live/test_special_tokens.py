@@ -17,7 +17,7 @@ from laploop.models.template import builtin_template
 def conversation(text: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The text wherever a caller, a user, a model or a tool can put one: messages and tools."""
     call = {"id": "c", "type": "function", "function": {"name": f"f{text}", "arguments": json.dumps({text: [text]})}}
-    messages = [
+    messages: list[dict[str, Any]] = [
         {"role": "system", "content": text},
         {"role": "user", "content": [{"type": "text", "text": text}]},
         {"role": "assistant", "content": text, "reasoning_content": text, "tool_calls": [call]},

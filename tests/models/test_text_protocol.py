@@ -441,6 +441,16 @@ def test_any_model_can_be_made_to_speak_it(tiny_path: Path) -> None:
         assert qwen.dialect_of(Request.of([user("Hi")], {})) is DIALECTS["qwen3"]
 
 
+def test_a_template_whose_calls_are_not_known_is_said_to_be_one(tmp_path: Path) -> None:
+    from tiny_model import make_tiny_model
+
+    path = make_tiny_model(tmp_path / "other.gguf", "{% if tools %}<|tools|>{{ tools | tojson }}{% endif %}" + CHATML)
+    with ChatModel.load(path, config=EngineConfig(n_ctx=4096, n_threads=1)) as other:
+        with pytest.warns(UserWarning, match="template of other calls tools in a way that is not known here; .*react"):
+            reply = other.create([user("Where?")], tools=TOOLS, tool_choice="required", max_tokens=40, seed=1, **HOT)
+        assert reply["choices"][0]["message"]["tool_calls"] and "<|tools|>" not in str(other.render(request()))
+
+
 def test_a_template_that_opens_a_block_of_thoughts_does_not_in_the_protocol(tmp_path: Path) -> None:
     from tiny_model import make_tiny_model
 
