@@ -267,11 +267,11 @@ def _search(
 ) -> Iterator[_Place]:
     number, n_tries, quote = count(), 0, alphabet.of_byte[ord('"')]
     after_number = {alphabet.of_byte.get(b) for b in _AFTER_NUMBER}
-    # (tokens so far, tie breaker, the place, what may follow there; None: it is an end)
-    heap: list[tuple[int, int, _Place, _View | None]] = [(0, next(number), start, view)]
+    # (tokens so far, whether it goes on, tie breaker, the place, what may follow there; None: it is an end)
+    heap: list[tuple[int, bool, int, _Place, _View | None]] = [(0, True, next(number), start, view)]
     seen = {view}
     while heap and n_tries < n_most:
-        _, _, place, here = heapq.heappop(heap)
+        *_, place, here = heapq.heappop(heap)
         if here is None:
             yield place
             continue
@@ -302,4 +302,4 @@ def _search(
                 if len(child.path) > len(place.path) + len(step):  # by what is forced
                     there = alphabet.look(child.matcher)
                     is_end = child.matcher.is_accepting() or there.between_values
-            heapq.heappush(heap, (len(child.path), next(number), child, None if is_end else there))
+            heapq.heappush(heap, (len(child.path), not is_end, next(number), child, None if is_end else there))

@@ -39,6 +39,10 @@ SCHEMAS = {
         "$defs": {"n": obj(v={"type": "integer"}, c={"type": "array", "items": {"$ref": "#/$defs/n"}})},
         **obj(root={"$ref": "#/$defs/n"}),
     },
+    "ending": obj(file=string(pattern=r"\.(png|jpe?g)$"), after={"type": "integer", "minimum": 1900}),
+    "parts": obj(mail=string(pattern=r"^[^\s@]+@[^\s@]+\.[a-z]{2,}$"), version=string(pattern=r"^v\d+\.\d+\.\d+$")),
+    "keys": obj(map={"type": "object", "patternProperties": {"_id$": {"type": "null"}}, "additionalProperties": False}),
+    "prime": obj(n={"type": "integer", "multipleOf": 997}, x={"type": "number", "multipleOf": 0.125}),
     "uuid": obj(id=string(format="uuid"), ip=string(format="ipv6")),
 }
 
