@@ -19,7 +19,7 @@ from laploop.engine import Grammar
 from laploop.engine.grammar import _byte_tokenizer, compile_matcher
 from laploop.models import schema_report
 from laploop.models.errors import RequestError
-from laploop.models.schema import (
+from laploop.models.schemas.schema import (
     ENFORCED_FORMATS,
     MAX_SCHEMA_BYTES,
     arguments_schema,
@@ -276,7 +276,7 @@ def test_what_stands_in_unusual_places_is_rewritten_too() -> None:
 ATOMS = st.sampled_from([
     "a", "b", "é", "日", ".", r"\d", r"\D", r"\w", r"\W", r"\s", r"\S", "[a-c]", "[^a-c]", r"[^\w]", r"[\W_]", r"[^\D]",
     r"[\s\S]", "[&&~~[]", r"[^\s]", r"\.", r"\/", r"\x41", r"\u00e9", r"\p{Lu}", r"\P{L}", r"[^\p{L}]", r"[\P{L}x]",
-    "(?:ab|c)", "(x)", "-", "#", " ",
+    r"\P{P}", r'[^"]', r'[^"\\]', r"[^\\]", r"[\x00-!]", r"[\x00-\x21#-é]", "(?:ab|c)", "(x)", "-", "#", " ",
 ])  # fmt: skip
 PATTERNS = st.lists(st.tuples(ATOMS, st.sampled_from(["", "", "?", "*", "+", "{2}", "{1,2}", "*?"])), max_size=4).map(
     lambda parts: "".join(atom + quantifier for atom, quantifier in parts)
@@ -310,6 +310,8 @@ def random_text(grammar: Grammar, seed: int) -> str:
         few = [byte for byte in allowed if byte < 128] or allowed
         quote = ord('"') in allowed and len(written) > 12
         byte = ord('"') if quote else rng.choice(few if rng.random() < 0.7 else allowed)
+        if ord("\\") in allowed and rng.random() < 0.2:
+            byte = ord("\\")
         matcher.consume_token(byte)
         written.append(byte)
         assume(len(written) < 500)  # it could not be closed by chance
