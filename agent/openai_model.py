@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from laploop.models import Model
-from laploop.models.request import Request
+from laploop.models.requests.request import Request
 
 from .server_calls import ServerCalls
 from .server_errors import ends_early, is_refusal, plain_error

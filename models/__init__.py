@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from .completion import accumulate
     from .dialect import DIALECTS, Dialect
     from .errors import ModelError, ModelUnavailableError
+    from .files.resolve import ResolvedModel, resolve_model
     from .grammar import tool_grammar
     from .model import Model
-    from .openai_clients import async_openai_client, openai_client
-    from .parser import OutputParser, ParsedOutput, parse_output
-    from .request import Request
-    from .resolve import ResolvedModel, resolve_model
-    from .schema import schema_report
+    from .openai_api.clients import async_openai_client, openai_client
+    from .parsing.parser import OutputParser, ParsedOutput, parse_output
+    from .requests.request import Request
+    from .schemas.schema import schema_report
     from .scripted import ScriptedModel
     from .template import Prompt, render_prompt
 
@@ -30,19 +30,19 @@ _HOME = {
     "Model": "model",
     "ModelError": "errors",
     "ModelUnavailableError": "errors",
-    "OutputParser": "parser",
-    "ParsedOutput": "parser",
+    "OutputParser": "parsing.parser",
+    "ParsedOutput": "parsing.parser",
     "Prompt": "template",
-    "Request": "request",
-    "ResolvedModel": "resolve",
+    "Request": "requests.request",
+    "ResolvedModel": "files.resolve",
     "ScriptedModel": "scripted",
     "accumulate": "completion",
-    "async_openai_client": "openai_clients",
-    "openai_client": "openai_clients",
-    "parse_output": "parser",
+    "async_openai_client": "openai_api.clients",
+    "openai_client": "openai_api.clients",
+    "parse_output": "parsing.parser",
     "render_prompt": "template",
-    "resolve_model": "resolve",
-    "schema_report": "schema",
+    "resolve_model": "files.resolve",
+    "schema_report": "schemas.schema",
     "tool_grammar": "grammar",
 }
 __all__ = [

@@ -14,7 +14,7 @@ from threading import Lock
 from laploop.engine.slots import shared_prefix
 
 from .errors import TemplateError
-from .request import Message, Request
+from .requests.request import Message, Request
 from .template import Prompt
 from .transcript import CUT
 

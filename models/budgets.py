@@ -16,8 +16,8 @@ from laploop.engine.sequence import Step
 
 from .content_logprobs import ContentLogprobs, token_logprob
 from .dialect import Dialect
-from .parser import Delta, OutputParser
-from .request import Request
+from .parsing.parser import Delta, OutputParser
+from .requests.request import Request
 
 # Tags and line feeds around a thinking block, in tokens; generous.
 _AROUND_THOUGHTS = 64

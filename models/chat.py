@@ -22,17 +22,17 @@ from .completion import ChatCompletionChunk, Cost, Outcome, Stamp, reply_chunks
 from .content_logprobs import ContentLogprobs
 from .dialect import Dialect, detect_dialect, get_dialect
 from .errors import RequestError, TemplateError
+from .files.progress import ProgressFunction
+from .files.resolve import resolve_model
 from .grammar import reply_grammar
 from .model import Model
-from .parser import OutputParser
-from .progress import ProgressFunction
-from .request import Request
-from .resolve import resolve_model
+from .parsing.parser import OutputParser
+from .requests.request import Request
 from .sampling import sampling_of
+from .schemas.violations import call_violations
 from .template import Prompt, builtin_template, check_template, render_prompt
 from .text_protocol import protocol_messages, said_before, speaks_protocol, wants_thought
 from .transcript import Transcripts
-from .violations import call_violations
 
 
 class ChatModel(Model):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Any
 
-from .parser import ParsedOutput
+from .parsing.parser import ParsedOutput
 
 ChatCompletion = dict[str, Any]
 ChatCompletionChunk = dict[str, Any]

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .draft import Delta
+from .parsing.message import Delta
 
 # OpenAI's API reference, object "chat completion", logprobs: the value of what is very unlikely. JSON has no -inf.
 _LEAST = -9999.0

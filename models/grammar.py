@@ -15,8 +15,8 @@ from typing import Any
 from laploop.engine.grammar import Grammar, json_rule
 
 from .dialect import Dialect, Labels, get_dialect
-from .request import Request, ToolChoice
-from .schema import arguments_schema, check_schema, enforced
+from .requests.request import Request, ToolChoice
+from .schemas.schema import arguments_schema, check_schema, enforced
 
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 _MOST_NAMED = 5  # keywords in a warning

@@ -9,8 +9,8 @@ from typing import Any
 from typing_extensions import Unpack
 
 from .completion import ChatCompletion, ChatCompletionChunk, accumulate, in_openais_form
-from .request import Request, RequestOptions
-from .request_checks import check_stream_options
+from .requests.request import Request, RequestOptions
+from .requests.request_checks import check_stream_options
 
 
 class Model(ABC):
@@ -23,7 +23,7 @@ class Model(ABC):
 
         Args:
             messages: OpenAI messages.
-            **options: see `laploop.models.request.Request`.
+            **options: see `laploop.models.requests.request.Request`.
 
         Raises:
             RequestError: a field is unknown or wrong.
@@ -45,7 +45,7 @@ class Model(ABC):
             messages: OpenAI messages.
             stream_options: None: the last chunk carries finish_reason, usage and timings. {"include_usage": …} puts
                 usage and timings where OpenAI has usage: True in a chunk of its own behind the others, False nowhere.
-            **options: see `laploop.models.request.Request`.
+            **options: see `laploop.models.requests.request.Request`.
 
         Raises:
             RequestError: a field is unknown or wrong.

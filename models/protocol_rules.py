@@ -13,7 +13,7 @@ from typing import Any
 from .dialect import Labels
 from .errors import RequestError
 from .language import Language
-from .request import Request
+from .requests.request import Request
 
 
 @dataclass(frozen=True, slots=True)

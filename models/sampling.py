@@ -9,7 +9,7 @@ from typing import Any
 
 from laploop.engine import SamplingParams
 
-from .request import Request
+from .requests.request import Request
 
 # Recommended by the Qwen3 model card, section "Best Practices"; the second also for Qwen2.5 (generation_config.json).
 _THINKING = {"temperature": 0.6, "top_p": 0.95, "top_k": 20, "min_p": 0.0}

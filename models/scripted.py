@@ -9,9 +9,9 @@ from .content_logprobs import ContentLogprobs, token_logprob
 from .dialect import Dialect
 from .errors import ModelError
 from .model import Model
-from .parser import OutputParser
-from .request import Request
-from .violations import call_violations
+from .parsing.parser import OutputParser
+from .requests.request import Request
+from .schemas.violations import call_violations
 
 
 class ScriptedModel(Model):

@@ -15,10 +15,10 @@ from typing import Any
 
 from .dialect import Dialect, Labels, LabelVariants
 from .errors import TemplateError
-from .labels import LabelReader, label_reader
 from .language import language_of
+from .parsing.labels import LabelReader, label_reader
 from .protocol_rules import protocol_rules
-from .request import Request
+from .requests.request import Request
 from .template import content_text, render_prompt
 
 Message = dict[str, Any]

@@ -11,9 +11,9 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from laploop.models.catalogue import Catalogue
-    from laploop.models.progress import ProgressFunction
-    from laploop.models.store import Store
+    from laploop.models.files.catalogue import Catalogue
+    from laploop.models.files.progress import ProgressFunction
+    from laploop.models.files.store import Store
 
 FALLBACK = "qwen2.5-coder-1.5b"
 """The smallest model that answers the sample tasks and also travels inside published packages."""
@@ -41,8 +41,8 @@ def choose(
             take another model.
     """
     from laploop.models import resolve_model
-    from laploop.models.catalogue import Catalogue
     from laploop.models.errors import ModelUnavailableError
+    from laploop.models.files.catalogue import Catalogue
 
     default = (catalogue or Catalogue.load()).default
 

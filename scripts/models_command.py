@@ -11,7 +11,7 @@ import click
 from .options import flag
 
 if TYPE_CHECKING:
-    from laploop.models.catalogue import CatalogueEntry
+    from laploop.models.files.catalogue import CatalogueEntry
 
 SHOW_N_CTX = 4096
 SPECIAL = ("bos", "eos", "eot", "padding", "unknown")
@@ -30,9 +30,9 @@ def models() -> None:
 @as_json_flag
 def list_models(as_json: bool) -> None:
     """The models of the catalogue, and what is on this machine."""
-    from laploop.models.catalogue import Catalogue
-    from laploop.models.resolve import on_disk
-    from laploop.models.store import Store
+    from laploop.models.files.catalogue import Catalogue
+    from laploop.models.files.resolve import on_disk
+    from laploop.models.files.store import Store
 
     from .terminal import clean, json_text
 
@@ -58,7 +58,7 @@ def list_models(as_json: bool) -> None:
 @flag("--offline", is_flag=True, default=False, help="Look at the disk only.")
 def pull(spec: str, offline: bool) -> None:
     """Fetch SPEC if it is not here; print its path."""
-    from laploop.models.resolve import resolve_model
+    from laploop.models.files.resolve import resolve_model
 
     from . import background
     from .progress import progress_printer
@@ -72,7 +72,7 @@ def pull(spec: str, offline: bool) -> None:
 @click.argument("spec")
 def path(spec: str) -> None:
     """Print where SPEC lies on this machine; never fetches."""
-    from laploop.models.resolve import resolve_model
+    from laploop.models.files.resolve import resolve_model
 
     from .progress import progress_printer
 
@@ -110,7 +110,7 @@ def rm(name: str, yes: bool) -> None:
 
     What lies in the hub's cache belongs to other tools too and is left alone.
     """
-    from laploop.models.store import Store
+    from laploop.models.files.store import Store
 
     store, file = Store.default(), _stored_file(name)
     places = [store.path(file), store.part(file), store.work(file)]
@@ -123,10 +123,10 @@ def rm(name: str, yes: bool) -> None:
 
 def _stored_file(name: str) -> str:
     """The stored file for a short name or a file name. Raises `ModelNotFoundError` if it is not there."""
-    from laploop.models.catalogue import Catalogue
     from laploop.models.errors import ModelNotFoundError
-    from laploop.models.resolve import on_disk
-    from laploop.models.store import Store
+    from laploop.models.files.catalogue import Catalogue
+    from laploop.models.files.resolve import on_disk
+    from laploop.models.files.store import Store
 
     store, elsewhere = Store.default(), ""
     if name in {path.name for path in store.files()}:
@@ -163,9 +163,9 @@ def _entry_row(entry: CatalogueEntry, found: Path | None, default: str) -> dict[
 def _facts(spec: str) -> dict[str, Any]:
     """What the headers of all parts say. Raises like `resolve_model(offline=True)` and `read_gguf`."""
     from laploop.engine.gguf import kv_bytes, read_gguf, shard_paths
-    from laploop.models.resolve import on_disk, resolve_model
-    from laploop.models.spec import NameSpec, parse_spec
-    from laploop.models.store import Store
+    from laploop.models.files.resolve import on_disk, resolve_model
+    from laploop.models.files.spec import NameSpec, parse_spec
+    from laploop.models.files.store import Store
 
     parsed = parse_spec(spec)
     # a file of the hub's cache that was never checked would be hashed first: the header needs no hash

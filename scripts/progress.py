@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from laploop.models.progress import Progress
+    from laploop.models.files.progress import Progress
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
 

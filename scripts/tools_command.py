@@ -10,7 +10,7 @@ import click
 from .options import flag
 
 if TYPE_CHECKING:
-    from laploop.models.schema import Finding
+    from laploop.models.schemas.schema import Finding
 
 
 @click.command(context_settings={"max_content_width": 100})

@@ -24,13 +24,13 @@ import time
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
+from identity import compare, together
 from laploop.agent.prompts import system_prompt
 from laploop.engine import EngineConfig
 from laploop.engine.config import GREEDY
 from laploop.models import ChatModel, OutputParser
 from laploop.models.grammar import reply_grammar
-from laploop.models.request import Request
+from laploop.models.requests.request import Request
 from laploop.tools import builtin_tools
 
 WAYS = {"single": (False, False), "jump": (True, False), "jump+draft": (True, True)}
@@ -175,7 +175,7 @@ def measure(bench: Bench, n_repeats: int, seed: int) -> list[dict[str, Any]]:
 def identity(bench: Bench, seed: int) -> dict[str, Any]:
     """Teacher-force the first way's tokens one by one and in batches; compare logits and most probable tokens."""
     engine, context = bench.model.engine, bench.model.engine.context
-    n_vocab, worst, n_places, flips = engine.vocabulary.n_tokens, 0.0, 0, []
+    n_vocab, comparisons = engine.vocabulary.n_tokens, []
     for task in TASKS:
         messages = task.messages(random.Random(f"{seed} {task.name}"))  # noqa: S311 - no secret
         request = Request.of([bench.system, *messages], {"tools": bench.tools})
@@ -193,14 +193,8 @@ def identity(bench: Bench, seed: int) -> dict[str, Any]:
         context.forget(0, 0)
         for slot in engine._slots:
             slot.cached.clear()
-        for single, batched in zip(logits[1], logits[BATCH], strict=True):
-            difference = float(np.abs(single - batched).max())
-            worst, n_places = max(worst, difference), n_places + 1
-            if single.argmax() != batched.argmax():
-                second, first = np.sort(single)[-2:]
-                flips.append({"gap": float(first - second), "difference": difference})
-    explained = all(flip["gap"] <= 2 * flip["difference"] for flip in flips)
-    return {"places": n_places, "max_logit_difference": worst, "flips": flips, "explained": explained}
+        comparisons.append(compare(logits[1], logits[BATCH]))
+    return together(comparisons).to_json()
 
 
 def main() -> None:

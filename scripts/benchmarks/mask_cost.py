@@ -37,7 +37,7 @@ from laploop.engine.matcher import Matcher
 from laploop.engine.native import NativeModel
 from laploop.engine.vocabulary import Vocabulary
 from laploop.models import resolve_model, tool_grammar
-from laploop.models.schema import arguments_schema, enforced
+from laploop.models.schemas.schema import arguments_schema, enforced
 from laploop.tools import builtin_tools
 from llama_cpp.llama_grammar import json_schema_to_gbnf
 from numpy.typing import NDArray

@@ -10,7 +10,7 @@ import pytest
 from laploop.agent import Agent, ConfigError, LimitError, Limits, RoundLimitError, check_history
 from laploop.agent.stop import Stop
 from laploop.models import ScriptedModel
-from laploop.models.request import Request
+from laploop.models.requests.request import Request
 from laploop.tools import tool
 
 Calls = Callable[..., str]

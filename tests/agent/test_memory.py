@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from laploop.agent import Agent, Compaction, ConfigError, Memory, ResultCut, RunResult, Session, check_history
 from laploop.agent.tokens import TokenCounter
 from laploop.models import ChatModel, Model, ScriptedModel
-from laploop.models.request import Request
+from laploop.models.requests.request import Request
 from laploop.tools import Tool, tool
 
 Calls = Callable[..., str]

@@ -24,7 +24,7 @@ from laploop.models import (
     openai_client,
 )
 from laploop.models.errors import RequestError
-from laploop.models.request import Request
+from laploop.models.requests.request import Request
 from laploop.tools import tool
 
 USER = [{"role": "user", "content": "hi"}]

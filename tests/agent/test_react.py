@@ -129,7 +129,7 @@ def test_a_result_that_the_model_makes_up_does_not_count() -> None:
     with model_of(made_up, "Final Answer: 4 degrees.") as model:
         result = Agent(model, TOOLS).run("How warm is Oslo?")
     assert result.answer == "4 degrees."
-    assert "30" not in json.dumps(result.messages[2:])
+    assert not any("30" in (m.get("content") or "") for m in result.messages[2:])
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from laploop.engine import Engine, EngineConfig, Grammar, SamplingParams
-from laploop.models.synthetic import write_synthetic
+from laploop.models.files.synthetic import write_synthetic
 
 pytestmark = pytest.mark.slow
 EXACT: dict[str, Any] = {"n_ctx": 512, "flash_attn": "off", "type_k": "f32", "type_v": "f32"}

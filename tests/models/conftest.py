@@ -280,9 +280,9 @@ RESOLVE = """
 import json, sys
 from pathlib import Path
 exec(sys.argv[1])
-from laploop.models.catalogue import Catalogue
-from laploop.models.resolve import resolve_model
-from laploop.models.store import Store
+from laploop.models.files.catalogue import Catalogue
+from laploop.models.files.resolve import resolve_model
+from laploop.models.files.store import Store
 job = json.loads(sys.argv[2])
 reports = []
 def told(p):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from laploop.engine.prefix_store import PrefixStore
 from laploop.models import ChatModel
-from laploop.models.request import Request
+from laploop.models.requests.request import Request
 
 SYSTEM = {"role": "system", "content": "You answer in one sentence, and call a tool where one helps. " * 3}
 TOOLS = [

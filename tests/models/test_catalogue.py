@@ -6,8 +6,8 @@ import json
 from importlib import resources
 
 import pytest
-from laploop.models.catalogue import Catalogue
 from laploop.models.errors import ModelError, ModelNotFoundError
+from laploop.models.files.catalogue import Catalogue
 
 
 def test_facts_of_the_packaged_catalogue() -> None:
@@ -74,7 +74,7 @@ def test_unknown_quantisation_is_not_substituted() -> None:
     ],
 )
 def test_an_entry_that_is_not_whole_is_refused(change: dict[str, object]) -> None:
-    text = resources.files("laploop.models").joinpath("catalogue.json").read_text(encoding="utf-8")
+    text = resources.files("laploop.models.files").joinpath("catalogue.json").read_text(encoding="utf-8")
     data = json.loads(text)
     data["models"][-1].update(change)
     with pytest.raises(ModelError):

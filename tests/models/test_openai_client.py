@@ -27,8 +27,8 @@ from laploop.models import (
     async_openai_client,
     openai_client,
 )
-from laploop.models.openai_transport import async_http_client, sync_http_client
-from laploop.models.request import Request
+from laploop.models.openai_api.transport import async_http_client, sync_http_client
+from laploop.models.requests.request import Request
 from pydantic import BaseModel
 
 openai = pytest.importorskip("openai", reason="needs the extra laploop[openai]")

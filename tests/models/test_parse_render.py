@@ -12,7 +12,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from laploop.models import DIALECTS, OutputParser, render_prompt
 from laploop.models.dialect import Dialect
-from laploop.models.labels import label_reader
+from laploop.models.parsing.labels import label_reader
 from laploop.models.template import builtin_template
 from laploop.models.text_protocol import assistant_text
 

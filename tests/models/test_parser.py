@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laploop.models.parser import OutputParser, ParsedOutput, parse_output
+from laploop.models.parsing.parser import OutputParser, ParsedOutput, parse_output
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from laploop.models import DIALECTS
-from laploop.models.parser import OutputParser, ParsedOutput
+from laploop.models.parsing.parser import OutputParser, ParsedOutput
 
 DATA = Path(__file__).parents[1] / "data"
 

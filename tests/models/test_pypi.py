@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from laploop.models.pypi_fetch import tree_bytes
+from laploop.models.files.pypi_fetch import tree_bytes
 
 Make = Callable[..., Any]
 SIZE = 260_000

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from laploop.models import ModelError, Request
 from laploop.models.errors import RequestError
-from laploop.models.request import RequestOptions
+from laploop.models.requests.request import RequestOptions
 
 USER = [{"role": "user", "content": "x"}]
 TOOL = {"type": "function", "function": {"name": "f"}}

@@ -91,10 +91,10 @@ def test_around_the_smallest_call_a_reply_is_valid_or_cut_and_says_so(
         tools = required_calls.tools_of(required_calls.SCHEMAS, (name,))
         most = required_calls.n_least(roomy_chat, tools, "required") + n_more
         options = {"tool_choice": "required", "parallel_tool_calls": False, "enable_thinking": False}
-        completion = roomy_chat.create(
-            required_calls.MESSAGES, tools=tools, max_tokens=most, temperature=1.5, seed=i, **options
-        )
         planned = required_calls.Planned((name,), options, 0.0 if n_more >= 0 else -1.0)
+        completion = roomy_chat.create(
+            planned.messages, tools=tools, max_tokens=most, temperature=1.5, seed=i, **options
+        )
         assert required_calls.check(completion, required_calls.SCHEMAS, planned) == "", (name, completion)
         assert completion["usage"]["completion_tokens"] <= most
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 from laploop.engine.errors import BadModelFileError
-from laploop.models.catalogue import Catalogue, CatalogueEntry
 from laploop.models.errors import ModelNotFoundError
-from laploop.models.progress import Progress
-from laploop.models.resolve import OFFLINE_VARIABLES, offline_variable, on_disk, resolve_model
-from laploop.models.store import Store
+from laploop.models.files.catalogue import Catalogue, CatalogueEntry
+from laploop.models.files.progress import Progress
+from laploop.models.files.resolve import OFFLINE_VARIABLES, offline_variable, on_disk, resolve_model
+from laploop.models.files.store import Store
 
 Make = Callable[..., Any]
 

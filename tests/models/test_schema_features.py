@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from laploop.engine import Grammar
 from laploop.models import ScriptedModel, schema_report, tool_grammar
-from laploop.models.schema import enforced
+from laploop.models.schemas.schema import enforced
 from laploop.tools import Tool, ToolError
 from laploop.tools.validator import validator_of
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from laploop.engine import Grammar
 from laploop.models import schema_report, tool_grammar
-from laploop.models.schema import check_schema, enforced
-from laploop.models.violations import call_violations
+from laploop.models.schemas.schema import check_schema, enforced
+from laploop.models.schemas.violations import call_violations
 from laploop.tools import Tool
 
 CASES = [

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from laploop.engine import Grammar
 from laploop.models import schema_report
 from laploop.models.errors import RequestError
-from laploop.models.schema import check_schema, enforced
-from laploop.models.schema_refs import dangling_refs
+from laploop.models.schemas.schema import check_schema, enforced
+from laploop.models.schemas.schema_refs import dangling_refs
 
 NAME = st.text(min_size=1, max_size=8)
 

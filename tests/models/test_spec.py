@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from laploop.models.errors import ModelNotFoundError, QuantNotFoundError
-from laploop.models.quants import choose_files, parts_of
-from laploop.models.spec import HubSpec, NameSpec, PathSpec, parse_spec
+from laploop.models.files.quants import choose_files, parts_of
+from laploop.models.files.spec import HubSpec, NameSpec, PathSpec, parse_spec
 
 DATA = Path(__file__).parents[1] / "data" / "download.jsonl"
 CASES = {case["id"]: case for case in map(json.loads, DATA.read_text(encoding="utf-8").splitlines())}

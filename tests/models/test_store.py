@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from laploop.models.errors import ChecksumError, DiskSpaceError
-from laploop.models.part_file import PartFile
-from laploop.models.progress import Progress
-from laploop.models.store import Store, cache_dir, check_disk_space, sha256_of, write_json
+from laploop.models.files.part_file import PartFile
+from laploop.models.files.progress import Progress
+from laploop.models.files.store import Store, cache_dir, check_disk_space, sha256_of, write_json
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_disk_space_is_asked_where_the_folder_will_be(tmp_path: Path) -> None:
 HOLD = """
 import sys
 from pathlib import Path
-from laploop.models.store import Store
+from laploop.models.files.store import Store
 with Store(Path(sys.argv[1])).lock("m"):
     print("held", flush=True)
     sys.stdin.read()

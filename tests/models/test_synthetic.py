@@ -7,9 +7,9 @@ from pathlib import Path
 import gguf
 import pytest
 from laploop.engine import Engine, EngineConfig, read_gguf
-from laploop.models import synthetic as module
 from laploop.models.errors import ModelNotFoundError
-from laploop.models.synthetic import MIXES, Shape, shapes, write_synthetic
+from laploop.models.files import synthetic as module
+from laploop.models.files.synthetic import MIXES, Shape, shapes, write_synthetic
 
 # The names of the real files' tensors and sizes: a tiny shape of each architecture, every mix.
 TINY = {

@@ -14,7 +14,7 @@ from laploop.engine import EngineConfig
 from laploop.models import DIALECTS, ChatModel, Request, accumulate, parse_output, render_prompt, tool_grammar
 from laploop.models.errors import RequestError
 from laploop.models.grammar import reply_grammar
-from laploop.models.labels import label_reader
+from laploop.models.parsing.labels import label_reader
 from laploop.models.text_protocol import assistant_text, indented, protocol_messages, said_before
 
 REACT = DIALECTS["react"]

@@ -13,7 +13,7 @@ from laploop.engine import Grammar, GrammarError
 from laploop.models import ModelError, tool_grammar
 from laploop.models.dialect import get_dialect
 from laploop.models.grammar import reply_grammar
-from laploop.models.request import Request
+from laploop.models.requests.request import Request
 from laploop.tools import ToolError, parse_arguments
 
 CASES = {

@@ -22,8 +22,8 @@ CODE = """
 import json, sys
 from pathlib import Path
 from laploop.models import ModelError
-from laploop.models.catalogue import Catalogue
-from laploop.models.store import Store
+from laploop.models.files.catalogue import Catalogue
+from laploop.models.files.store import Store
 from laploop.scripts.default_model import choose
 catalogue = Catalogue.from_json(sys.argv[2])
 try:

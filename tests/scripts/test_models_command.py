@@ -14,8 +14,8 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from laploop.models.progress import Progress
-from laploop.models.store import Store
+from laploop.models.files.progress import Progress
+from laploop.models.files.store import Store
 from laploop.scripts.progress import ProgressLines, progress_printer
 
 

@@ -1,0 +1,176 @@
+"""Models of a known shape with random weights: as fast and as large as the real ones, and they know nothing.
+
+Tokens per second do not depend on the values, so a machine can be measured, and a batch compared with single tokens,
+before a byte is fetched. Knows shapes (`shapes.json`, from the families' config.json) and the mixes of llama.cpp's
+quantisation types (llama.cpp, src/llama-quant.cpp); not how a model is run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from laploop.engine.gguf_writer import TensorSpec, write_gguf
+
+from ..errors import ModelNotFoundError
+
+#: Short quant name → (type of most matrices, type of the sensitive ones, llama.cpp's general.file_type).
+MIXES: dict[str, tuple[str, str, int]] = {
+    "q4_0": ("Q4_0", "Q4_0", 2),
+    "q4_k_m": ("Q4_K", "Q6_K", 15),
+    "q5_k_m": ("Q5_K", "Q6_K", 17),
+    "q6_k": ("Q6_K", "Q6_K", 18),
+    "q8_0": ("Q8_0", "Q8_0", 7),
+    "f16": ("F16", "F16", 1),
+}
+#: Where a block of a type keeps its half-precision scales (bytes from its start), and how large they may be.
+_SCALES: dict[str, tuple[tuple[int, float], ...]] = {
+    "Q4_0": ((0, 5e-3),),
+    "Q8_0": ((0, 4e-4),),
+    "Q4_K": ((0, 1e-4), (2, 7.5e-4)),
+    "Q5_K": ((0, 5e-5), (2, 7.5e-4)),
+    "Q6_K": ((208, 2e-5),),
+}
+_BLOCK_BYTES = {"Q4_0": 18, "Q8_0": 34, "Q4_K": 144, "Q5_K": 176, "Q6_K": 210}
+_SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+_N_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A transformer's dimensions. `tied`: the output matrix is the token embedding."""
+
+    arch: str
+    n_layers: int
+    n_embd: int
+    n_ff: int
+    n_heads: int
+    n_kv_heads: int
+    head_dim: int
+    n_vocab: int
+    n_ctx: int
+    rope_base: float
+    tied: bool
+
+
+@lru_cache(maxsize=1)
+def shapes() -> dict[str, Shape]:
+    """The known shapes by short name."""
+    text = (files(__package__) / "shapes.json").read_text("utf-8")
+    return {name: Shape(**values) for name, values in json.loads(text).items()}
+
+
+def write_synthetic(path: str | Path, spec: str, *, seed: int = 0) -> int:
+    """Write a random-weight GGUF.
+
+    Args:
+        path: where.
+        spec: shape and quant, such as "qwen3-1.7b:q4_k_m" (the quant is q8_0 if it is left out).
+        seed: of the weights.
+
+    Returns:
+        The size of the file in bytes.
+
+    Raises:
+        ModelNotFoundError: unknown shape or quant; names the known ones.
+    """
+    name, _, quant = spec.lower().partition(":")
+    quant = quant or "q8_0"
+    if name not in shapes():
+        raise ModelNotFoundError(f"no shape is known by the name {name!r}; known: {', '.join(shapes())}")
+    if quant not in MIXES:
+        raise ModelNotFoundError(f"no synthetic model can be made in {quant!r}; known: {', '.join(MIXES)}")
+    shape = shapes()[name]
+    tensors = list(_tensors(shape, quant))
+    rng = np.random.Generator(np.random.SFC64(seed))
+    metadata = _metadata(shape, f"synthetic {name} {quant}", MIXES[quant][2])
+    return write_gguf(path, metadata, tensors, (_content(tensor, rng) for tensor in tensors))
+
+
+def _tensors(shape: Shape, quant: str) -> Iterator[TensorSpec]:
+    base, fine, _ = MIXES[quant]
+    head = "Q6_K" if base in ("Q4_0", "Q4_K", "Q5_K") else base  # the output matrix is always kept finer
+    n_q, n_kv = shape.n_heads * shape.head_dim, shape.n_kv_heads * shape.head_dim
+    yield TensorSpec("token_embd.weight", (shape.n_embd, shape.n_vocab), head if shape.tied else base)
+    for i in range(shape.n_layers):
+        block, better = f"blk.{i}.", fine if _more_bits(i, shape.n_layers) else base
+        yield TensorSpec(block + "attn_norm.weight", (shape.n_embd,), "F32")
+        yield TensorSpec(block + "attn_q.weight", (shape.n_embd, n_q), base)
+        yield TensorSpec(block + "attn_k.weight", (shape.n_embd, n_kv), base)
+        yield TensorSpec(block + "attn_v.weight", (shape.n_embd, n_kv), better)
+        yield TensorSpec(block + "attn_output.weight", (n_q, shape.n_embd), base)
+        if shape.arch == "qwen3":
+            yield TensorSpec(block + "attn_q_norm.weight", (shape.head_dim,), "F32")
+            yield TensorSpec(block + "attn_k_norm.weight", (shape.head_dim,), "F32")
+        if shape.arch == "qwen2":
+            yield TensorSpec(block + "attn_q.bias", (n_q,), "F32")
+            yield TensorSpec(block + "attn_k.bias", (n_kv,), "F32")
+            yield TensorSpec(block + "attn_v.bias", (n_kv,), "F32")
+        yield TensorSpec(block + "ffn_norm.weight", (shape.n_embd,), "F32")
+        yield TensorSpec(block + "ffn_gate.weight", (shape.n_embd, shape.n_ff), base)
+        yield TensorSpec(block + "ffn_up.weight", (shape.n_embd, shape.n_ff), base)
+        yield TensorSpec(block + "ffn_down.weight", (shape.n_ff, shape.n_embd), better)
+    yield TensorSpec("output_norm.weight", (shape.n_embd,), "F32")
+    if not shape.tied:
+        yield TensorSpec("output.weight", (shape.n_embd, shape.n_vocab), head)
+
+
+def _more_bits(i: int, n_layers: int) -> bool:
+    """llama.cpp's `use_more_bits`: the first and last eighth of the layers, and each third between."""
+    return i < n_layers // 8 or i >= 7 * n_layers // 8 or (i - n_layers // 8) % 3 == 2
+
+
+def _content(tensor: TensorSpec, rng: np.random.Generator) -> bytes:
+    if tensor.type == "F32":  # norms are ones, biases zeros
+        return np.full(tensor.shape[0], 0 if tensor.name.endswith(".bias") else 1, "<f4").tobytes()
+    if tensor.type == "F16":
+        return (rng.integers(-128, 128, tensor.size_bytes // 2, np.int8) * np.float16(4e-4)).astype("<f2").tobytes()
+    block_bytes = _BLOCK_BYTES[tensor.type]
+    blocks = rng.integers(0, 256, tensor.size_bytes, np.uint8).reshape(-1, block_bytes)  # (n, block_bytes) uint8
+    for at, largest in _SCALES[tensor.type]:
+        # Random bits would hold infinities; scales must be small and finite.
+        scales = rng.uniform(largest / 2, largest, len(blocks)).astype("<f2")
+        blocks[:, at : at + 2] = scales.view(np.uint8).reshape(-1, 2)
+    return blocks.tobytes()
+
+
+def _metadata(shape: Shape, name: str, file_type: int) -> dict[str, Any]:
+    arch = shape.arch
+    tokens = _vocabulary(shape.n_vocab)
+    return {
+        "general.architecture": arch,
+        "general.name": name,
+        "general.file_type": file_type,
+        f"{arch}.block_count": shape.n_layers,
+        f"{arch}.context_length": shape.n_ctx,
+        f"{arch}.embedding_length": shape.n_embd,
+        f"{arch}.feed_forward_length": shape.n_ff,
+        f"{arch}.attention.head_count": shape.n_heads,
+        f"{arch}.attention.head_count_kv": shape.n_kv_heads,
+        f"{arch}.attention.key_length": shape.head_dim,
+        f"{arch}.attention.value_length": shape.head_dim,
+        f"{arch}.attention.layer_norm_rms_epsilon": 1e-6,
+        f"{arch}.rope.freq_base": shape.rope_base,
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "qwen2",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [3 if token in _SPECIAL else 1 for token in tokens],
+        "tokenizer.ggml.merges": ["a b"],
+        "tokenizer.ggml.eos_token_id": tokens.index("<|im_end|>"),
+        "tokenizer.ggml.padding_token_id": tokens.index("<|endoftext|>"),
+        "tokenizer.ggml.add_bos_token": False,
+    }
+
+
+def _vocabulary(n: int) -> list[str]:
+    """A token for each byte, words that nobody writes, and the marks."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    extra = iter(range(256, 512))
+    letters = [chr(b) if b in plain else chr(next(extra)) for b in range(_N_BYTES)]
+    return [*letters, *(f"w{i}" for i in range(n - _N_BYTES - len(_SPECIAL))), *_SPECIAL]

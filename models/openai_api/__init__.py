@@ -1,0 +1,1 @@
+"""The official OpenAI client over a model in this process. See `clients`."""

@@ -1,0 +1,1 @@
+"""Raw output into messages: one incremental machine in stages, for every dialect. See `parser`."""

@@ -1,0 +1,167 @@
+"""An answer with call blocks: text, and calls between the family's marks.
+
+The end of a call is the end of its JSON value, never the first text that looks like a closing mark. A call is announced
+when it is whole, never before: what cannot be run (cut off, malformed) never shows up in the deltas. Knows wrappers,
+not families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ..dialect import Wrapper
+from .call_text import calls_in, name_in
+from .json_text import JsonScanner
+from .message import Draft
+from .source import Marks, Source
+
+
+class Blocks:
+    """The last stage of a family that marks its calls.
+
+    Args:
+        source: where the text comes from.
+        draft: where text and calls go.
+        wrappers: the marks; those that count only for a whole answer are not looked for here.
+    """
+
+    def __init__(self, source: Source, draft: Draft, wrappers: Sequence[Wrapper]) -> None:
+        self._source, self._draft = source, draft
+        self._wrapper_of = {w.open: w for w in wrappers if not w.whole_answer}
+        self.marks = Marks(self._wrapper_of)
+        self._state: Callable[[], bool] = self._in_text
+        self._done = False
+        self._wrapper = Wrapper("", "")  # the present block
+        self._closing = Marks(())
+        self._raw: list[str] = []  # its text so far
+        self._body: list[str] = []  # the JSON value so far
+        self._scanner = JsonScanner()
+        self._n_values = 0  # whole values in this block
+        self._fault = ""
+        self._mark: list[str] = []  # an opening mark inside a line, and the white space behind it
+
+    in_reasoning = False
+    answering = True
+
+    def run(self) -> bool:
+        """Read; return whether this stage is over."""
+        while not self._done and not self._draft.stopped and self._state():
+            pass
+        return self._done
+
+    def _enter(self, state: Callable[[], bool]) -> bool:
+        self._state = state
+        return True
+
+    def _in_text(self) -> bool:
+        source = self._source
+        if found := self.marks.search(source.text, source.at):
+            self._draft.add_text(source.take(found.start()))
+            mark = source.take(found.end())
+            if self._draft.starts_line:
+                self.open_block(self._wrapper_of[mark], mark)
+            else:
+                self._mark = [mark]
+                self._state = self._behind_mark
+            return True
+        end = len(source.text) if source.ended else self.marks.settled(source.text, source.at)
+        self._draft.add_text(source.take(end))
+        self._done = source.ended
+        return False
+
+    def _behind_mark(self) -> bool:
+        """Inside a line: a call if JSON follows, else the mark is only spoken of."""
+        source = self._source
+        self._mark.append(source.take_space())
+        if source.is_read and not source.ended:
+            return False
+        text = "".join(self._mark)
+        if not source.is_read and source.text[source.at] in "{[":
+            self.open_block(self._wrapper_of[self._mark[0]], text)
+            return True
+        self._draft.add_text(text)
+        return self._enter(self._in_text)
+
+    def open_block(self, wrapper: Wrapper, opening: str) -> None:
+        """What follows stands in a block that `opening` opened."""
+        self._wrapper, self._closing, self._raw = wrapper, Marks([wrapper.close]), [opening]
+        self._body, self._n_values, self._fault = [], 0, ""
+        self._state = self._in_block
+
+    def _in_block(self) -> bool:
+        """Between the marks of a block, in front of an object or of the closing mark."""
+        source = self._source
+        self._raw.append(source.take_space())
+        if source.is_read:
+            return self._end_inside() if source.ended else False
+        closes = source.starts(self._wrapper.close)
+        if closes is None:
+            return self._end_inside() if source.ended else False
+        if closes:
+            self._raw.append(source.take(source.at + len(self._wrapper.close)))
+            return self._close_block()
+        char = source.text[source.at]
+        if char in "{[":
+            self._body, self._scanner = [], JsonScanner()
+            return self._enter(self._in_value)
+        if self._n_values and char in "}],":  # one bracket or comma too many after a whole call
+            self._raw.append(source.take(source.at + 1))
+            return True
+        if self._n_values:  # the closing mark is missing: what follows is a new thing
+            return self._close_block()
+        self._fault = f"expected a JSON object, found {char!r}"
+        return self._enter(self._in_broken)
+
+    def _in_value(self) -> bool:
+        source = self._source
+        taken = source.take(self._scanner.feed(source.text, source.at))
+        self._body.append(taken)
+        self._raw.append(taken)
+        if self._scanner.done:
+            body = "".join(self._body)
+            try:
+                for call in calls_in(body):
+                    self._draft.add_call(call)
+            except ValueError as error:
+                self._report(str(error))
+            self._n_values += 1
+            self._body = []
+            return self._enter(self._in_block)
+        if self._scanner.broken:
+            self._fault = f"{self._scanner.broken} at character {sum(map(len, self._body))}"
+            return self._enter(self._in_broken)
+        return self._end_inside() if source.ended else False
+
+    def _in_broken(self) -> bool:
+        """The body is no JSON: nothing but the closing mark can end it."""
+        source = self._source
+        found = self._closing.search(source.text, source.at)
+        end = found.start() if found else self._closing.settled(source.text, source.at)
+        taken = source.take(end)
+        self._body.append(taken)
+        self._raw.append(taken)
+        if found:
+            self._raw.append(source.take(found.end()))
+            self._report(self._fault)
+            return self._close_block()
+        return self._end_inside() if source.ended else False
+
+    def _close_block(self) -> bool:
+        if not self._n_values and not self._fault:
+            self._report("the call is empty")
+        return self._enter(self._in_text)
+
+    def _end_inside(self) -> bool:
+        """The output ended in a block: a fault, unless only the closing mark is missing."""
+        rest = self._source.take()
+        self._raw.append(rest)
+        self._body.append(rest)
+        self._done = True
+        if not self._n_values or self._state != self._in_block:
+            why = self._source.why_ended
+            self._report(f"{self._fault}; {why}" if self._fault else why)
+        return False
+
+    def _report(self, error: str) -> None:
+        body = "".join(self._body)
+        self._draft.add_invalid(name_in(body), body, error, "".join(self._raw))

@@ -1,0 +1,1 @@
+"""JSON Schema: what sampling enforces, what is validated after, what is refused. See `schema`."""
