@@ -225,8 +225,8 @@ class Agent:
         """End every run of this agent that is going on, from any thread: stop_reason "cancelled". With a `call_id`,
         give up that call only: its result says so, and the run goes on.
 
-        Takes effect at the model's next piece of text, or within a tenth of a second while tools run. A tool
-        that is running is not waited for; an isolated one is killed.
+        Takes effect after the model's next step (a server's next piece of text), or within a tenth of a second while
+        tools run. A tool that is running is not waited for; an isolated one is killed.
         """
         with self._lock:
             for run in self._active:

@@ -43,15 +43,9 @@ def ask_aside(
         [*messages, {"role": "user", "content": instruction}],
         **fields, response_format=form, temperature=0.0, max_tokens=max_tokens,
     )  # fmt: skip
-    chunks = []
-    try:
-        for chunk in stream:
-            if run.stop.is_set():
-                raise AsideError("the run was stopped")
-            chunks.append(chunk)
-    finally:
-        if (close := getattr(stream, "close", None)) is not None:
-            close()
+    chunks = list(run.stop.until(stream))
+    if run.stop.is_set():
+        raise AsideError("the run was stopped")
     if not chunks:
         raise AsideError("the model sent nothing")
     completion = accumulate(chunks)

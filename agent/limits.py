@@ -16,25 +16,29 @@ class Limits:
         max_rounds: tool rounds.
         max_calls: calls that are executed; those beyond it in the same reply are refused.
         max_tokens: tokens that the model generates in all replies together.
-        timeout_s: seconds. Tools that still run then are given up and a final answer is asked for, which takes its own
-            time; a reply that is being written is broken off, and what it held so far ends the run.
+        timeout_s: seconds. Tools that still run then are given up, and a final answer is asked for; a reply that is
+            being written is broken off after the model's next step, and what it held so far ends the run.
+        final_answer_s: seconds that this final answer may take in its turn.
 
     Raises:
-        ConfigError: a cap below 1 (timeout_s: not above 0).
+        ConfigError: a cap below 1 (seconds: not above 0).
     """
 
     max_rounds: int | None = 5
     max_calls: int | None = None
     max_tokens: int | None = None
     timeout_s: float | None = None
+    final_answer_s: float | None = 30.0
 
     def __post_init__(self) -> None:
         for name in ("max_rounds", "max_calls", "max_tokens"):
             number = getattr(self, name)
             if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
                 raise ConfigError(f"{name} is {number!r}; expected 1 or more, or None for no limit")
-        if self.timeout_s is not None and not self.timeout_s > 0:
-            raise ConfigError(f"timeout_s is {self.timeout_s!r}; expected seconds above 0, or None for no limit")
+        for name in ("timeout_s", "final_answer_s"):
+            seconds = getattr(self, name)
+            if seconds is not None and not seconds > 0:
+                raise ConfigError(f"{name} is {seconds!r}; expected seconds above 0, or None for no limit")
 
     def reached(self, n_rounds: int, n_calls: int, n_tokens: int) -> tuple[str, str] | None:
         """The cap that these counts have reached and a sentence about it; None if none is."""

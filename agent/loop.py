@@ -45,16 +45,21 @@ def run_loop(run: Run) -> Iterator[Event]:
 
 
 def stopped(run: Run, steering: Steering) -> End:
-    """A reply was broken off. Where its time was over and it had no text yet, the final answer is asked for."""
+    """A reply was broken off. Where its time was over and it had no text yet, the final answer is asked for, once."""
     if run.stop.reason == "cancelled":
         return run.finish_cancelled()
-    detail = f"{run.settings.limits.timeout_s:g} s without an answer"
-    if run.settings.raise_on_limit or not run.partial.strip():
-        run.stop.forget_time()
+    limits, must_raise = run.settings.limits, run.settings.raise_on_limit
+    detail = f"{limits.timeout_s:g} s without an answer"
+    if run.partial.strip() and not must_raise:
+        yield GuardFired(run.rounds, "timeout", "stopped", detail)
+        return run.finish_broken_off("timeout")
+    if run.stop.is_granted:
+        yield GuardFired(run.rounds, "timeout", "stopped", f"{limits.final_answer_s:g} s without a final answer")
+        return run.finish_without_text("timeout")
+    run.stop.grant(limits.final_answer_s)
+    if must_raise or not steering.is_forced:
         yield from steering.exceed("timeout", detail)
-        return None
-    yield GuardFired(run.rounds, "timeout", "stopped", detail)
-    return run.finish_broken_off("timeout")
+    return None
 
 
 def conclude(run: Run, reply: Reply, steering: Steering) -> End:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,13 +57,10 @@ def stream_reply(run: Run, choice: ToolChoice | None) -> Generator[Event, None, 
         return None
     run.begin_round()
     yield RoundStarted(run.rounds, choice)
-    stream = run.model.stream(list(run.messages), **run.request(choice))
     chunks: list[dict[str, Any]] = []
     held = ""
-    try:
+    with closing(run.stop.until(run.model.stream(list(run.messages), **run.request(choice)))) as stream:
         for chunk in stream:
-            if run.stop.is_set():
-                return None
             chunks.append(chunk)
             for delta in _deltas(chunk):
                 if thought := delta.get("reasoning_content"):
@@ -72,9 +70,6 @@ def stream_reply(run: Run, choice: ToolChoice | None) -> Generator[Event, None, 
                     if run.partial or held.strip():
                         run.partial, text, held = run.partial + held, held, ""
                         yield TextDelta(run.rounds, text)
-    finally:
-        if (close := getattr(stream, "close", None)) is not None:
-            close()
     if run.stop.is_set():
         return None
     reply, finished = _fold(run, chunks)

@@ -150,7 +150,7 @@ class Steering:
     def _limit(self) -> Generator[Event, None, None]:
         run = self._run
         if run.stop.reason == "timeout":
-            run.stop.forget_time()
+            run.stop.grant(run.settings.limits.final_answer_s)
             if not self.is_forced:
                 yield from self.exceed("timeout", f"{run.settings.limits.timeout_s:g} s without an answer")
             return

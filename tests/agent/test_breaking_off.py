@@ -21,7 +21,9 @@ from laploop.agent import (
     TextDelta,
     check_history,
 )
-from laploop.models import ModelError, ScriptedModel
+from laploop.agent.stop import Stop
+from laploop.engine.between_steps import look_up
+from laploop.models import ChatModel, ModelError, ScriptedModel
 from laploop.tools import Tool, tool
 
 Calls = Callable[..., str]
@@ -257,6 +259,53 @@ def test_cancelling_a_run_cancels_the_coroutines_of_its_tools(calls: Calls) -> N
             started.wait(20)
             agent.cancel()
     assert stopped.wait(20)
+
+
+class StopAfter(Stop):
+    """Says stop when it has been looked at `n` times."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.n_left = n
+
+    @property
+    def reason(self) -> str:
+        self.n_left -= 1
+        return "cancelled" if self.n_left < 0 else ""
+
+
+def test_a_long_prompt_is_given_up_between_its_batches(tiny_chat: ChatModel) -> None:
+    """While a prompt is read no chunk comes, and a run could not notice that its time was over."""
+    long = [{"role": "user", "content": "many words " * 130}]
+    n_batches = -(-tiny_chat.count_tokens(long) // tiny_chat.engine.context.n_batch)
+    assert n_batches > 1
+    # Looked at before the first item (the role), after its step, and before the second, which the prompt's first batch
+    # does not give yet.
+    stop = StopAfter(3)
+    chunks = list(stop.until(tiny_chat.stream(long, max_tokens=4)))
+    assert [c["choices"][0]["delta"] for c in chunks] == [{"role": "assistant"}]
+    assert stop.n_left == -1, "the check that ended it was the next one"
+    whole = list(Stop().until(tiny_chat.stream(long, max_tokens=4)))
+    assert whole[-1]["choices"][0]["finish_reason"] == "length", "its place is free again"
+
+
+def test_a_stopped_generation_ends_after_its_next_step(tiny_chat: ChatModel) -> None:
+    """Also where the steps give no text yet, as inside a call."""
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+    for n in range(4, 12):
+        stop = StopAfter(n)
+        stream = tiny_chat.stream([{"role": "user", "content": "Hi"}], tools=tools, tool_choice="required", seed=1)
+        assert all(c["choices"][0]["finish_reason"] is None for c in stop.until(stream))
+        assert stop.n_left < 0
+
+
+def test_what_is_set_for_between_the_steps_is_not_left_with_the_caller() -> None:
+    stop = Stop()
+    items = stop.until(iter("ab"))
+    assert next(items) == "a"
+    stop.set()
+    look_up()
+    assert list(items) == []
 
 
 def test_calls_that_are_not_finished_have_an_event_too(calls: Calls) -> None:

@@ -109,6 +109,28 @@ def test_without_text_so_far_the_final_answer_comes_after_the_time(calls: Calls)
     check_history(result.messages)
 
 
+class SilentAtLast(Slow):
+    """Says nothing for as long as the final answer may take, and longer."""
+
+    def _stream(self, request: Request) -> Iterator[Any]:
+        if self.over:
+            yield {"choices": [{"index": 0, "delta": {"role": "assistant"}, "finish_reason": None}]}
+            threading.Event().wait(0.1)
+        yield from super()._stream(request)
+
+
+def test_the_final_answer_has_a_time_of_its_own(calls: Calls) -> None:
+    """It once had no end; what the tools returned stands in for it now."""
+    model = SilentAtLast([calls(("look", {"place": "a"})), looks(calls, 1), "never shown"], piece=4)
+    limits = Limits(timeout_s=0.05, final_answer_s=0.05)
+    result = Agent(model, [look], limits=limits).run("?")
+    assert (result.stop_reason, result.answered) == ("timeout", False)
+    assert "never shown" not in result.answer and "no final answer" in result.answer
+    steps = [(r["guard"], r["step"]) for r in result.trace.of_type("guard_fired")]
+    assert steps == [("timeout", "final_answer"), ("timeout", "stopped")]
+    check_history(result.messages)
+
+
 def test_time_that_is_over_raises_where_it_is_to_raise() -> None:
     model = Slow(["A long answer that goes on"], piece=4)
     with pytest.raises(LimitError, match="raise timeout_s") as caught:
@@ -116,7 +138,9 @@ def test_time_that_is_over_raises_where_it_is_to_raise() -> None:
     assert caught.value.result.stop_reason == "timeout"
 
 
-@pytest.mark.parametrize("bad", [{"max_rounds": 0}, {"max_calls": True}, {"max_tokens": -1}, {"timeout_s": 0}])
+@pytest.mark.parametrize(
+    "bad", [{"max_rounds": 0}, {"max_calls": True}, {"max_tokens": -1}, {"timeout_s": 0}, {"final_answer_s": -1}]
+)
 def test_a_cap_that_cannot_be_is_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(bad))):
         Limits(**bad)
@@ -135,7 +159,9 @@ def test_a_stop_is_said_once_and_by_whom() -> None:
     assert stop.reason == "cancelled"
     late = Stop(timeout_s=1e-9)
     assert late.reason == "timeout"
-    late.forget_time()
-    assert not late.is_set()
+    assert not late.is_granted
+    late.grant(60)
+    assert late.is_granted and not late.is_set()
+    late.grant(None)
     late.set()
     assert late.reason == "cancelled"
