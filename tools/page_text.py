@@ -17,6 +17,7 @@ from .errors import WebError
 _SHORT_PAGE_CHARS = 1_000
 _META_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 _XML_CHARSET = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w.:-]+)""")
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what lxml reads, but does not set
 _HTML_START = re.compile(rb"^\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
 _NOT_TEXT = [
     "script",
@@ -187,7 +188,7 @@ def _plain_text(tree: Any) -> str:
         if element.getparent() is not None:
             element.drop_tree()
     for element in root.iter(*_BLOCKS):
-        element.tail = "\n" + (element.tail or "")
-        element.text = "\n" + (element.text or "")
+        element.tail = "\n" + _NOT_XML.sub(" ", element.tail or "")
+        element.text = "\n" + _NOT_XML.sub(" ", element.text or "")
     lines = (" ".join(line.split()) for line in str(root.text_content()).splitlines())
     return "\n".join(line for line in lines if line)

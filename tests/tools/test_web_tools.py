@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from laploop.tools import Tool, ToolResult, WebConfig, WebError, builtin_tools
+from laploop.tools.page_text import read_page
 
 WTTR = {
     "current_condition": [
@@ -210,6 +211,15 @@ def test_short_chinese_page_is_read_without_navigation(site: Site) -> None:
 def test_charsets(site: Site, encoding: str, content_type: str, head: str) -> None:
     url = site.put("/a", page("<p>今天的新聞內容，測試。</p>", head).encode(encoding), content_type)
     assert site.read(url).value["text"] == "今天的新聞內容，測試。"
+
+
+@pytest.mark.parametrize("odd", ["\x1b", "\x08", "\x0c", "\ufffe", "&#27;", "&#xFFFE;"])
+@pytest.mark.parametrize("n_words", [1, 2000])
+def test_a_page_with_control_characters_is_read(odd: str, n_words: int) -> None:
+    """lxml reads them and refuses to set them: such pages once ended in a ValueError."""
+    page = f"<html><body><p>ninety{odd}</p>{odd}<p>six {'words ' * n_words}</p></body></html>"
+    text = read_page(page.encode(), "text/html; charset=utf-8", "http://x.example/").text
+    assert "ninety" in text and "six words" in text
 
 
 def test_json_and_plain_text_pass_as_they_are(site: Site) -> None:
