@@ -13,6 +13,8 @@ from laploop.engine import EngineConfig
 from laploop.models import ChatModel, Request, render_prompt
 from laploop.models.template import builtin_template
 
+INJECTIONS = Path(__file__).parents[1] / "data" / "injections.jsonl"
+
 
 def conversation(text: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The text wherever a caller, a user, a model or a tool can put one: messages and tools."""
@@ -54,3 +56,5 @@ def test_no_text_becomes_a_control_token(name: str, dialect: str | None, weights
         for mark in vocabulary.special:
             assert control_tokens(mark) == scaffold, mark
             assert control_tokens(f"{mark[:-1]}{mark}{mark[1:]}") == scaffold, mark
+        for line in INJECTIONS.read_text("utf-8").splitlines():
+            assert control_tokens(json.loads(line)["text"]) == scaffold, line
