@@ -105,7 +105,7 @@ class Watch:
         elif not self._answering and self._parser.answering:
             self._answering = True  # max_tokens is the answer's; thinking does not eat it
             if self._budgets.answer:
-                self._generation.limit(self._budgets.answer - self._n_behind_thoughts(step))
+                self._generation.limit(self._n_left(step))
         return ()
 
     def _feed(self, step: Step) -> list[Delta]:
@@ -129,6 +129,13 @@ class Watch:
         if self._n_first_line() is not None:
             return ()  # it is over; which label follows is not known yet
         return self._engine.vocabulary.tokenize(self._parser.dialect.think_cut, add_bos=False)
+
+    def _n_left(self, step: Step) -> int:
+        """Tokens that the answer may still have. Before it was known to be the answer, nothing kept a required call
+        short: it has at least what it takes to close it."""
+        assert self._budgets.answer
+        least = len(self._generation.way_out or ()) if self._generation.obliged else 0
+        return max(self._budgets.answer - self._n_behind_thoughts(step), least)
 
     def _n_behind_thoughts(self, step: Step) -> int:
         """How many of the step's tokens belong to the answer; the line feeds behind the closing tag do not."""
