@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .agent import Agent
-    from .approval import ApprovalRequest, Approvals, Decision, exact_pattern
+    from .approval import ApprovalRequest, Approvals, Decision, Remembered, exact_pattern
     from .errors import AgentError, ConfigError, HistoryError, LimitError, RoundLimitError, SessionFileError, TraceError
     from .events import (
         ApprovalAnswered,
@@ -59,6 +59,7 @@ _HOME = {
     "ModelGate": "gate",
     "OpenAIModel": "openai_model",
     "ReasoningDelta": "events",
+    "Remembered": "approval",
     "ResultCut": "events",
     "RoundFinished": "events",
     "RoundLimitError": "errors",
@@ -100,6 +101,7 @@ __all__ = [
     "ModelGate",
     "OpenAIModel",
     "ReasoningDelta",
+    "Remembered",
     "ResultCut",
     "RoundFinished",
     "RoundLimitError",

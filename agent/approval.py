@@ -12,7 +12,7 @@ import glob
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from laploop.tools import Tool, ToolError, ToolResult
 
@@ -59,6 +59,14 @@ class Decision:
     remember: Mapping[str, str] | None = None
 
 
+class Remembered(NamedTuple):
+    """What is answered without asking: to calls of this tool whose arguments match the pattern."""
+
+    name: str
+    pattern: Mapping[str, str]
+    allowed: bool
+
+
 Asker = Callable[[ApprovalRequest], Decision]
 
 
@@ -77,7 +85,7 @@ class Approvals:
 
     policy: Mapping[str, str] = field(default_factory=dict)
     ask: Asker | None = None
-    _known: list[tuple[str, dict[str, str], bool]] = field(default_factory=list, repr=False)
+    _known: list[Remembered] = field(default_factory=list, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
@@ -95,18 +103,27 @@ class Approvals:
 
     def remembered(self, request: ApprovalRequest) -> bool | None:
         """What was answered to such a call before; a no counts more than a yes. None: nothing."""
-        with self._lock:
-            known = [
-                allowed
-                for name, pattern, allowed in self._known
-                if name == request.name and _matches(pattern, request.arguments)
-            ]
+        known = [
+            answer.allowed
+            for answer in self.answers()
+            if answer.name == request.name and _matches(answer.pattern, request.arguments)
+        ]
         return all(known) if known else None
 
     def remember(self, name: str, pattern: Mapping[str, str], allowed: bool) -> None:
         """Answer calls of the tool `name` whose arguments match like this from now on."""
         with self._lock:
-            self._known.append((name, dict(pattern), allowed))
+            self._known.append(Remembered(name, dict(pattern), allowed))
+
+    def answers(self) -> list[Remembered]:
+        """All that is remembered, in the order in which it was said."""
+        with self._lock:
+            return list(self._known)
+
+    def forget(self) -> None:
+        """Ask about everything again."""
+        with self._lock:
+            self._known.clear()
 
 
 def exact_pattern(arguments: Mapping[str, Any]) -> dict[str, str]:

@@ -23,12 +23,12 @@ PATTERN = "for arguments like (* is anything, {} any arguments): "
 ReadLine = Callable[[str, str], str]  # prompt, what stands there already → the line; EOFError, KeyboardInterrupt
 
 
-def make_approvals() -> Approvals:
-    """Approvals that ask on the terminal, where there is one."""
+def make_approvals(rules: Mapping[str, str] | None = None) -> Approvals:
+    """Approvals that ask on the terminal, where there is one; `rules` are those of --approve."""
     from laploop.agent import Approvals
 
     has_terminal = sys.stdin.isatty() and sys.stderr.isatty()
-    return Approvals(ask=ApprovalPrompt(read_line) if has_terminal else None)
+    return Approvals(rules or {}, ApprovalPrompt(read_line) if has_terminal else None)
 
 
 class ApprovalPrompt:
@@ -74,9 +74,7 @@ class ApprovalPrompt:
         from laploop.agent import exact_pattern
 
         while True:
-            pattern = self._object(
-                "for arguments like (* is anything, {} any arguments): ", exact_pattern(request.arguments)
-            )
+            pattern = self._object(PATTERN, exact_pattern(request.arguments))
             strange = [name for name in pattern if name not in request.arguments]
             if not strange and all(isinstance(wanted, str) for wanted in pattern.values()):
                 return pattern
@@ -94,6 +92,19 @@ class ApprovalPrompt:
             if isinstance(read, dict):
                 return read
             click.echo("  one JSON object is needed", err=True)
+
+
+def as_lines(approvals: Approvals) -> list[str]:
+    """The rules, and what was answered for good."""
+    from laploop.agent.approval import EFFECTS
+
+    lines = [f"{effect}: {approvals.rule(frozenset({effect}))}" for effect in EFFECTS]
+    if approvals.ask is None:
+        lines.append("There is no terminal: what is to be asked about is denied.")
+    for name, pattern, allowed in approvals.answers():
+        where = clean(json.dumps(dict(pattern), ensure_ascii=False)) if pattern else "any arguments"
+        lines.append(f"{'always' if allowed else 'never'}: {one_line(name)} with {where}")
+    return lines
 
 
 def call_to_approve(request: ApprovalRequest) -> str:

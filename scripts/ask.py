@@ -32,14 +32,13 @@ def ask(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **values: 
     """Answer QUESTION; - reads it from standard input."""
     options = collect(ctx, values)
     question = read_question(words)
-    from .approval_prompt import make_approvals
     from .loading import chosen_tools, loaded_model
     from .terminal import ProgressView, json_text, make_view
 
     tools = chosen_tools(options)
     with loaded_model(options) as model:
         view = ProgressView() if as_json else make_view()
-        result = answer(make_agent(model, tools, options, make_approvals()), question, view)
+        result = answer(make_agent(model, tools, options), question, view)
     if as_json:
         click.echo(json_text(result.to_dict()))
     return report(result)
@@ -55,10 +54,13 @@ def read_question(words: Sequence[str]) -> str:
 
 
 def make_agent(model: Model, tools: Sequence[Tool], options: Options, approvals: Approvals | None = None) -> Agent:
-    """The agent that the flags describe. Without approvals, calls that write or cannot be undone are denied."""
-    from laploop.agent import Agent
+    """The agent that the flags describe; None for approvals that ask on the terminal, as the flags say."""
+    from laploop.agent import Agent, Limits
 
-    return Agent(model, tools, approvals=approvals, **options.agent_settings())
+    from .approval_prompt import make_approvals
+
+    approvals = approvals or make_approvals(options.approve)
+    return Agent(model, tools, limits=Limits(**options.limits()), approvals=approvals, **options.agent_settings())
 
 
 def answer(agent: Agent, question: str, view: View, session: Session | None = None) -> RunResult:

@@ -30,6 +30,7 @@ HELP = """\
 /help              this text
 /clear             forget the conversation
 /tools             the tools that the model may call
+/approvals         which calls run, and what you answered; /approvals forget asks again
 /think on|off|auto think before answering, or not; auto leaves it to the model
 /exit, /quit       leave (so does Ctrl-D)
 Alt-Enter, or a backslash at the end of a line, starts a new line. Ctrl-C stops an answer."""
@@ -59,7 +60,7 @@ class Conversation:
         from .approval_prompt import make_approvals
 
         self.session = Session()
-        self._approvals = make_approvals()  # what was answered holds for the whole chat
+        self._approvals = make_approvals(options.approve)  # what was answered holds for the whole chat
         self.options = options
         self._model = model
         self._tools = tools
@@ -69,6 +70,7 @@ class Conversation:
             "/help": lambda _: click.echo(HELP, err=True),
             "/clear": self._clear,
             "/tools": self._show_tools,
+            "/approvals": self._show_approvals,
             "/think": self._think,
         }
 
@@ -118,6 +120,16 @@ class Conversation:
             click.echo(f"{tool.name}: {' '.join(tool.description.split())}", err=True)
         if not self._tools:
             click.echo("There are no tools (--no-tools).", err=True)
+
+    def _show_approvals(self, value: str) -> None:
+        from .approval_prompt import as_lines
+
+        if value == "forget":
+            self._approvals.forget()
+        elif value:
+            complain(f"/approvals takes nothing, or forget, not {value!r}")
+            return
+        click.echo("\n".join(as_lines(self._approvals)), err=True)
 
     def _think(self, value: str) -> None:
         if value in ("on", "off", "auto"):

@@ -8,7 +8,7 @@ and checked there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,6 +19,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_MODEL = "qwen3-1.7b"
 MAX_THREADS = 512  # ggml.h, GGML_MAX_N_THREADS; OpenMP ends the process if it cannot start so many
 MAX_SEED = 2**32 - 1  # llama.h: a uint32_t; a larger one would be another seed than the one that was asked for
+EFFECTS = ("read", "network", "write", "irreversible")
+RULES = ("auto", "ask", "deny")
 KV_TYPES = ["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1"]
 
 
@@ -50,6 +52,29 @@ class Number(click.FloatRange):
         if number != number:
             self.fail(f"{value!r} is not a number.", param, ctx)
         return number
+
+
+class Rules(click.ParamType):
+    """Effects of tools, each with a rule: "network=ask,write=auto"."""
+
+    name = "rules"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A dictionary; an effect that is named twice is refused, as is what is not known."""
+        if isinstance(value, Mapping):
+            return value
+        rules: dict[str, str] = {}
+        for part in value.split(","):
+            effect, _, rule = (side.strip() for side in part.partition("="))
+            if effect not in EFFECTS or rule not in RULES or effect in rules:
+                self.fail(
+                    f"{part.strip()!r} is not one of {', '.join(EFFECTS)}, each once, with one of {', '.join(RULES)}; "
+                    "e.g. network=ask,write=auto.",
+                    param,
+                    ctx,
+                )
+            rules[effect] = rule
+        return rules
 
 
 _MODEL = [
@@ -104,6 +129,15 @@ _SAMPLING = [
 ]
 _TOOLS = [
     flag("--max-rounds", type=Whole(min=1), default=5, help="Most tool rounds per question. [5]"),
+    flag("--max-calls", type=Whole(min=1), help="Most calls per question. [any number]"),
+    flag("--timeout", type=Number(min=0, min_open=True), metavar="SECONDS", help="Most seconds per question."),
+    flag(
+        "--approve",
+        type=Rules(),
+        metavar="EFFECT=RULE,…",
+        help="Which calls run (auto), wait for your yes (ask), or never run (deny). "
+        "[read=auto,network=auto,write=ask,irreversible=ask]",
+    ),
     flag(
         "--root",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -139,6 +173,9 @@ class Options:
     reasoning: str = "auto"
     reasoning_budget: int = 2048
     max_rounds: int = 5
+    max_calls: int | None = None
+    timeout: float | None = None
+    approve: Mapping[str, str] | None = None
     root: Path | None = None
     no_tools: bool = False
 
@@ -166,9 +203,8 @@ class Options:
         return {k: v for k, v in values.items() if v is not None}
 
     def agent_settings(self) -> dict[str, Any]:
-        """Arguments of Agent: sampling and the cap on rounds."""
+        """Arguments of Agent: sampling."""
         return {
-            "max_rounds": self.max_rounds,
             "max_tokens": self.n_predict,
             "seed": self.seed,
             "temperature": self.temp,
@@ -178,6 +214,10 @@ class Options:
             "enable_thinking": {"on": True, "off": False, "auto": None}[self.reasoning],
             "thinking_budget": None if self.reasoning_budget < 0 else self.reasoning_budget,
         }
+
+    def limits(self) -> dict[str, Any]:
+        """Arguments of Limits."""
+        return {"max_rounds": self.max_rounds, "max_calls": self.max_calls, "timeout_s": self.timeout}
 
 
 def shared_options(*, tools: bool = True) -> Callable[[F], F]:

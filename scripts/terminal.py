@@ -216,7 +216,11 @@ def _remark(event: ApprovalAnswered | ResultCut | Compaction) -> str:
     if isinstance(event, Compaction):
         about = "about " if event.estimated else ""
         return f"earlier messages summarized: {about}{event.n_tokens_before:,} → {event.n_tokens_after:,} tokens"
-    who = {"nobody": "there is no terminal to ask on", "policy": "by policy", "remembered": "as answered before"}
+    who = {
+        "nobody": "there is no terminal to ask on; see --approve",
+        "policy": "by policy",
+        "remembered": "as answered before",
+    }
     if event.allowed or event.by not in who:
         return ""  # whoever was asked knows
     return f"not allowed: {one_line(event.name)} ({who[event.by]})"
@@ -229,9 +233,9 @@ def why_no_answer(result: RunResult) -> str:
         "empty": "the model gave no text; ask again, or use --reasoning off or another model",
         "invalid_calls": "the model wrote tool calls that cannot be read; ask again, or use another model",
         "max_rounds": "the model gave no final answer within the tool rounds; raise --max-rounds",
-        "max_calls": "the model gave no final answer within the calls that it may make",
+        "max_calls": "the model gave no final answer within the calls that it may make; raise --max-calls",
         "max_tokens": "the model gave no final answer within the tokens that it may generate",
-        "timeout": "the time for this question was over before there was an answer",
+        "timeout": "the time for this question was over before there was an answer; raise --timeout",
         "repeat": "the model only repeated the same call; ask in another way, or use another model",
         "cycle": "the model only repeated the same calls; ask in another way, or use another model",
         "same_error": "a tool failed again and again, and the model gave no final answer; its errors stand above",

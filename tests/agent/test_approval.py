@@ -177,6 +177,9 @@ def test_a_remembered_no_counts_more_than_a_yes() -> None:
         request = ApprovalRequest("c", "delete", {"path": path}, frozenset({"write"}))
         assert approvals.remembered(request) is answer
     assert approvals.remembered(ApprovalRequest("c", "other", {}, frozenset({"write"}))) is None
+    assert approvals.answers() == [("delete", {}, True), ("delete", {"path": "/etc/*"}, False)]
+    approvals.forget()
+    assert (approvals.answers(), approvals.remembered(request)) == ([], None)
 
 
 @given(st.dictionaries(st.text(max_size=3), st.text(max_size=6) | st.integers() | st.lists(st.none()), max_size=3))

@@ -74,6 +74,19 @@ def test_in_a_pipe_only_the_answer_is_on_stdout() -> None:
     assert "\x1b" not in done.stderr
 
 
+def test_without_a_terminal_a_call_that_writes_is_denied_and_it_says_so() -> None:
+    save = '<tool_call>\n{"name": "save", "arguments": {"text": "a note"}}\n</tool_call>'
+    done = subprocess.run(
+        [sys.executable, str(CHILD), json.dumps([save, "It was not saved."])],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (0, "It was not saved.\n")
+    assert "! not allowed: save (there is no terminal to ask on; see --approve)" in done.stderr.splitlines()
+
+
 def test_background_work_gives_its_items_and_its_error() -> None:
     def work() -> Iterator[int]:
         yield from range(1000)

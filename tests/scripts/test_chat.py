@@ -77,7 +77,23 @@ def test_commands(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-@pytest.mark.parametrize(("line", "words"), [("/clera", "/clear"), ("/think maybe", "on, off or auto"), ("/", "/help")])
+def test_what_was_answered_is_shown_and_forgotten(capsys: pytest.CaptureFixture[str]) -> None:
+    talk, _, _ = conversation()
+    talk._approvals.remember("save", {"path": "notes/*"}, True)
+    talk._approvals.remember("delete", {}, False)
+    talk.hold(iter(["/approvals"]))
+    shown = capsys.readouterr().err
+    assert "read: auto" in shown and "irreversible: ask" in shown and "no terminal" in shown
+    assert 'always: save with {"path": "notes/*"}' in shown and "never: delete with any arguments" in shown
+    talk.hold(iter(["/clear", "/approvals forget"]))
+    assert "save" not in capsys.readouterr().err
+    assert talk._approvals.answers() == []
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [("/clera", "/clear"), ("/approvals all", "or forget"), ("/think maybe", "on, off or auto"), ("/", "/help")],
+)
 def test_a_wrong_command_says_what_is_right(line: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     talk, model, _ = conversation()
     talk.hold(iter([line]))

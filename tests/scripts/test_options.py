@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import itertools
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 from click.testing import CliRunner
-from laploop.agent import Agent
+from laploop.agent import Agent, Approvals, Limits, approval
 from laploop.engine import EngineConfig
 from laploop.engine.config import KV_TYPES
 from laploop.models import ScriptedModel
@@ -59,6 +60,12 @@ EVERY_FLAG = [
     "300",
     "--max-rounds",
     "2",
+    "--max-calls",
+    "6",
+    "--timeout",
+    "1.5",
+    "--approve",
+    "network=ask, write=auto",
     "--no-tools",
 ]
 
@@ -93,7 +100,6 @@ def test_every_flag_reaches_the_engine_or_the_agent() -> None:
         "prefix_cache_bytes": 500_000_000,
     }
     assert given.agent_settings() == {
-        "max_rounds": 2,
         "max_tokens": 99,
         "seed": 5,
         "temperature": 0.5,
@@ -104,13 +110,16 @@ def test_every_flag_reaches_the_engine_or_the_agent() -> None:
         "thinking_budget": 300,
     }
     assert collected("--reasoning-budget", "-1").agent_settings()["thinking_budget"] is None
+    assert given.limits() == {"max_rounds": 2, "max_calls": 6, "timeout_s": 1.5}
+    assert given.approve == {"network": "ask", "write": "auto"}
     assert (given.offline, given.no_tools) == (True, True)
     EngineConfig(**given.engine_settings())
 
 
 def test_the_settings_arrive_in_the_request() -> None:
     model = ScriptedModel(["ok"])
-    make_agent(model, [], collected(*EVERY_FLAG)).run("hi")
+    agent = make_agent(model, [], collected(*EVERY_FLAG))
+    agent.run("hi")
     request = model.requests[0]
     assert (request.max_tokens, request.seed, request.temperature, request.enable_thinking) == (
         99,
@@ -119,20 +128,35 @@ def test_the_settings_arrive_in_the_request() -> None:
         False,
     )
     assert (request.top_k, request.top_p, request.min_p) == (7, 0.9, 0.1)
+    assert agent.settings.limits == Limits(max_rounds=2, max_calls=6, timeout_s=1.5)
+    assert (agent.approvals.policy, agent.approvals.ask) == ({"network": "ask", "write": "auto"}, None)
 
 
 def test_nothing_set_leaves_every_default_alone() -> None:
     given = collected()
     assert given.spec == options.DEFAULT_MODEL == "qwen3-1.7b"
     assert given.engine_settings() == {}
-    assert {k for k, v in given.agent_settings().items() if v is not None} == {"max_rounds", "thinking_budget"}
+    assert {k for k, v in given.agent_settings().items() if v is not None} == {"thinking_budget"}
+    assert given.limits() == {f.name: f.default for f in dataclasses.fields(Limits) if f.name in given.limits()}
 
 
 def test_the_names_are_the_engines_and_the_agents() -> None:
     given = collected(*EVERY_FLAG)
     assert set(given.engine_settings()) <= {f.name for f in dataclasses.fields(EngineConfig)}
     assert set(given.agent_settings()) <= set(inspect.signature(Agent).parameters)
+    assert set(given.limits()) <= {f.name for f in dataclasses.fields(Limits)}
     assert list(KV_TYPES) == options.KV_TYPES
+    assert approval.EFFECTS == options.EFFECTS
+    for effect, rule in itertools.product(options.EFFECTS, options.RULES):
+        assert Approvals({effect: rule}).rule(frozenset({effect})) == rule
+
+
+@pytest.mark.parametrize("written", ["yes", "write", "write=yes", "fly=ask", "write=ask,write=auto", "", "write=ask,"])
+def test_rules_that_cannot_be_are_refused(written: str) -> None:
+    """What was meant for one effect must not let another one through."""
+    result = CliRunner().invoke(_failing(), ["--approve", written])
+    assert result.exit_code == 2
+    assert "irreversible" in result.output and "e.g. network=ask" in result.output
 
 
 @pytest.mark.parametrize("command", [ask, chat, demo])
