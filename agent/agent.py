@@ -1,14 +1,14 @@
 """Agent: a model, tools and settings, asked as often as one likes. Each question is a Run of its own.
 
-Sync is the core; `astream` wraps it in one thread, here and nowhere else.
+Sync is the core; `astream` wraps it in a thread.
 """
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from laploop.models import Model
@@ -17,12 +17,13 @@ from typing_extensions import TypedDict, Unpack
 
 from .approval import Approvals
 from .as_tool import agent_tool
-from .choice import ToolChoice, check_choice, permitted_names
+from .choice import ToolChoice, check_choice
 from .errors import ConfigError, HistoryError
 from .events import Event, RunFinished
 from .gate import Gate
 from .guards import Guards
 from .history import check_history, messages_of
+from .in_thread import in_thread
 from .limits import Limits
 from .loop import run_loop
 from .memory import Memory
@@ -32,7 +33,7 @@ from .run import Run, Settings
 from .schemas import check_schemas
 from .session import Session
 from .stop import Stop
-from .visibility import Bm25Selector, ToolSelector, Visible, names_of
+from .visibility import Bm25Selector, ToolSelector, Visible, names_of, tools_of_run
 
 #: Most tokens of one reply, thinking not counted: small models sometimes never end by themselves.
 DEFAULT_MAX_TOKENS = 2048
@@ -193,33 +194,10 @@ class Agent:
         """`stream` for asyncio: the run goes on in a thread; leaving the iterator cancels it and waits for
         its end.
         """
-        loop = asyncio.get_running_loop()
-        arrived: asyncio.Queue[Event | BaseException | None] = asyncio.Queue()
         run = self._start(question, session, options)
-        events = self._events(run, session)
-
-        def post(item: Event | BaseException | None) -> None:
-            loop.call_soon_threadsafe(arrived.put_nowait, item)
-
-        def work() -> None:
-            try:
-                for event in events:
-                    post(event)
-            except BaseException as error:  # noqa: BLE001 - handed over to the awaiting side, which raises it
-                post(error)
-            finally:
-                post(None)
-
-        worker = threading.Thread(target=work, name="laploop-run", daemon=True)
-        worker.start()
-        try:
-            while (item := await arrived.get()) is not None:
-                if isinstance(item, BaseException):
-                    raise item
-                yield item
-        finally:
-            run.stop.set()
-            await asyncio.shield(loop.run_in_executor(None, worker.join))
+        async with aclosing(in_thread(self._events(run, session), run.stop.set)) as events:
+            async for event in events:
+                yield event
 
     def cancel(self, call_id: str | None = None) -> None:
         """End every run of this agent that is going on, from any thread: stop_reason "cancelled". With a `call_id`,
@@ -270,7 +248,7 @@ class Agent:
         messages = [*(session.messages if session else ()), *new]
         check_history(messages)
         asked = next((text_of(m) for m in reversed(new) if m.get("role") == "user"), "")
-        tools = self._tools_for(asked, messages)
+        tools = tools_of_run(self.tools, self._selector, asked, messages, self.settings.tool_choice)
         prompt = self.prompt_for(messages, tools)
         if prompt is not None:
             messages.insert(0, {"role": "system", "content": prompt})
@@ -300,19 +278,6 @@ class Agent:
             messages=list(messages),
         )
         return run
-
-    def _tools_for(self, question: str, messages: Sequence[dict[str, Any]]) -> ToolRegistry:
-        """The tools of a run: what the selector chooses, what the history has called, and what tool_choice names."""
-        if self._selector is None:
-            return self.tools
-        everything = list(self.tools)
-        chosen = {tool.name for tool in self._selector.select(question, everything)}
-        if len(chosen) == len(everything):
-            return self.tools
-        called = {c.get("function", {}).get("name") for m in messages for c in m.get("tool_calls") or ()}
-        if isinstance(self.settings.tool_choice, dict):
-            called.update(permitted_names(self.settings.tool_choice, self.tools.names()))
-        return ToolRegistry(tool for tool in everything if tool.name in chosen | called)
 
     def _events(self, run: Run, session: Session | None) -> Generator[Event, None, None]:
         """The loop with its surroundings: the trace, cancellation, and the session at the end."""

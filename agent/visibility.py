@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from laploop.tools import Tool
+from laploop.tools import Tool, ToolRegistry
 
+from .choice import ToolChoice, permitted_names
 from .errors import ConfigError
 
 _WORD = re.compile(r"[a-z0-9]+|[\u3400-\u9fff\uf900-\ufaff]+")
@@ -56,6 +57,26 @@ class Bm25Selector:
         scores = bm25_scores(question, [_text_of(tool) for tool in tools])
         best = sorted(range(len(tools)), key=lambda n: (-scores[n], n))[: self.max_tools]
         return with_needed({tools[n].name for n in best}, tools)
+
+
+def tools_of_run(
+    tools: ToolRegistry,
+    selector: ToolSelector | None,
+    question: str,
+    messages: Sequence[dict[str, Any]],
+    tool_choice: ToolChoice,
+) -> ToolRegistry:
+    """The tools of a run: what the selector chooses, what the history has called, and what tool_choice names."""
+    if selector is None:
+        return tools
+    everything = list(tools)
+    chosen = {tool.name for tool in selector.select(question, everything)}
+    if len(chosen) == len(everything):
+        return tools
+    called = {c.get("function", {}).get("name") for m in messages for c in m.get("tool_calls") or ()}
+    if isinstance(tool_choice, dict):
+        called.update(permitted_names(tool_choice, tools.names()))
+    return ToolRegistry(tool for tool in everything if tool.name in chosen | called)
 
 
 def with_needed(names: Iterable[str], tools: Sequence[Tool]) -> list[Tool]:
