@@ -54,27 +54,22 @@ class Number(click.FloatRange):
         return number
 
 
-class Rules(click.ParamType):
-    """Effects of tools, each with a rule: "network=ask,write=auto"."""
+def rules_of(value: str) -> dict[str, str]:
+    """Effects of tools, each with a rule, out of "network=ask,write=auto".
 
-    name = "rules"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """A dictionary; an effect that is named twice is refused, as is what is not known."""
-        if isinstance(value, Mapping):
-            return value
-        rules: dict[str, str] = {}
-        for part in value.split(","):
-            effect, _, rule = (side.strip() for side in part.partition("="))
-            if effect not in EFFECTS or rule not in RULES or effect in rules:
-                self.fail(
-                    f"{part.strip()!r} is not one of {', '.join(EFFECTS)}, each once, with one of {', '.join(RULES)}; "
-                    "e.g. network=ask,write=auto.",
-                    param,
-                    ctx,
-                )
-            rules[effect] = rule
-        return rules
+    Raises:
+        BadParameter: what is not known, or is named twice.
+    """
+    rules: dict[str, str] = {}
+    for part in value.split(","):
+        effect, _, rule = (side.strip() for side in part.partition("="))
+        if effect not in EFFECTS or rule not in RULES or effect in rules:
+            raise click.BadParameter(
+                f"{part.strip()!r} is not one of {', '.join(EFFECTS)}, each once, with one of {', '.join(RULES)}; "
+                "e.g. network=ask,write=auto."
+            )
+        rules[effect] = rule
+    return rules
 
 
 _MODEL = [
@@ -133,10 +128,10 @@ _TOOLS = [
     flag("--timeout", type=Number(min=0, min_open=True), metavar="SECONDS", help="Most seconds per question."),
     flag(
         "--approve",
-        type=Rules(),
+        type=rules_of,
         metavar="EFFECT=RULE,…",
         help="Which calls run (auto), wait for your yes (ask), or never run (deny). "
-        "[read=auto,network=auto,write=ask,irreversible=ask]",
+        "[reading and the network run, the rest asks]",
     ),
     flag(
         "--root",

@@ -314,7 +314,7 @@ def main() -> int:
             outcome = run_item(model, item, approver, policy, temperature=options.temperature)
             outcomes.append(outcome)
             names = ",".join(c["name"] for c in outcome.result.calls)
-            said = "answered" if outcome.answered else "NOT answered"
+            said = "answered" if outcome.answered else f"NOT answered: {outcome.result.answer[:70]!r}"
             print(f"{item.id} {item.kind} {item.language} {approver}: [{names}] asked {outcome.n_asked}, "
                   f"ran {outcome.n_ran}, sent {outcome.n_collected}, {said}", flush=True)  # fmt: skip
     print(table(outcomes))
