@@ -1,12 +1,14 @@
 """What each help is worth to a small model: forty tasks, with each help switched off in turn.
 
     python scripts/benchmarks/helps.py [-m qwen2.5-coder-1.5b] [--off none grammar guards hints gate] [--tasks 0 39]
+                                       [--on line no_call start more]
 
 Ten tasks of each kind (one call; several independent calls; a chain; none needed), half in Chinese and half in English,
 over the built-in tools. The values behind them are drawn anew for each run of this program (`--seed` draws the same
 again), so that no answer can be known beforehand. Helps: the grammar that makes calls valid; the guards; the hints on
-what comes from what, in the system prompt; the gate that asks first whether a tool is needed. Prints a row a task and
-one JSON line a configuration. A run may be had in pieces with `--tasks FIRST LAST`.
+what comes from what, in the system prompt; the gate that asks first whether a tool is needed. `--on` adds helps that
+are on trial (trials.py) to every run. Prints a row a task and one JSON line a configuration. A run may be had in pieces
+with `--tasks FIRST LAST`.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from laploop.agent.guards import call_key
 from laploop.models import Model
 from laploop.scripts.sample_services import SampleServices
 from laploop.tools import Tool, builtin_tools
+from trials import NO_CALL, TRIALS, agent_on_trial
 
 HELPS = ("grammar", "guards", "hints", "gate")
 KINDS = ("single", "parallel", "chain", "none")
@@ -234,7 +237,7 @@ class Verdict:
 
 def judge(task: Task, result: RunResult) -> Verdict:
     """What a run comes to."""
-    done = [(c["round"], c["name"], c["arguments"]) for c in result.calls if c["executed"]]
+    done = [(c["round"], c["name"], c["arguments"]) for c in result.calls if c["executed"] and c["name"] != NO_CALL]
     missing = [f"{name} {wanted}" for name, wanted in task.calls if not any(_fits(call, name, wanted) for call in done)]
     unsaid = [str(value) for value in task.values if not states(result.answer, value)]
     reasons = [f"not called: {m}" for m in missing] + [f"not said: {u}" for u in unsaid]
@@ -291,20 +294,29 @@ def without(off: Sequence[str]) -> Iterator[None]:
         yield
 
 
-def make_agent(model: Model, tools: Sequence[Tool], off: Sequence[str], **sampling: Any) -> Agent:
-    """The agent with all helps but those that are off (the grammar is `without`'s)."""
+def make_agent(
+    model: Model, tools: Sequence[Tool], off: Sequence[str], on: Sequence[str] = (), question: str = "", **sampling: Any
+) -> Agent:
+    """The agent with all helps but those that are off (the grammar is `without`'s), and those on trial that are on.
+
+    `question` is what it will be asked: one of them goes by its language.
+    """
     if "hints" in off:
         tools = [dataclasses.replace(tool, needs={}) for tool in tools]
-    return Agent(
+    return agent_on_trial(
         model,
         tools,
-        guards=Guards.off() if "guards" in off else None,
+        on,
+        question,
         gate=None if "gate" in off else ModelGate(),
+        guards=Guards.off() if "guards" in off else None,
         **sampling,
     )
 
 
-def run_all(model: Model, off: Sequence[str], seed: int, first: int, last: int, **sampling: Any) -> dict[str, Any]:
+def run_all(
+    model: Model, off: Sequence[str], on: Sequence[str], seed: int, first: int, last: int, **sampling: Any
+) -> dict[str, Any]:
     """Run the tasks `first` to `last` and sum up."""
     right: Counter[str] = Counter()
     n_of: Counter[str] = Counter()
@@ -315,7 +327,7 @@ def run_all(model: Model, off: Sequence[str], seed: int, first: int, last: int, 
         with world.services, without(off):
             tools = builtin_tools(root=world.root, web=world.services.web_config())
             for number, task in list(enumerate(make_tasks(world)))[first : last + 1]:
-                result = make_agent(model, tools, off, **sampling).run(task.question)
+                result = make_agent(model, tools, off, on, task.question, **sampling).run(task.question)
                 verdict = judge(task, result)
                 n_of[task.kind] += 1
                 right[task.kind] += verdict.right
@@ -328,6 +340,7 @@ def run_all(model: Model, off: Sequence[str], seed: int, first: int, last: int, 
     return {
         "benchmark": "helps",
         "off": list(off),
+        "on_trial": list(on),
         "seed": seed,
         "tasks": [first, last],
         "right": {kind: f"{right[kind]} of {n_of[kind]}" for kind in KINDS if n_of[kind]},
@@ -344,6 +357,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-m", "--model", default="qwen2.5-coder-1.5b")
     parser.add_argument("--off", nargs="+", choices=("none", *HELPS), default=["none", *HELPS], help="a run for each")
+    parser.add_argument("--on", nargs="+", choices=TRIALS, default=[], help="helps on trial, in every run")
     parser.add_argument("--tasks", type=int, nargs=2, default=[0, 39], metavar=("FIRST", "LAST"))
     parser.add_argument("--seed", type=int, help="of the values; drawn and printed where it is not given")
     parser.add_argument("--temperature", type=float, default=0.0)
@@ -357,7 +371,7 @@ def main() -> int:
         for off in options.off:
             print(f"--- off: {off}, seed {seed}", flush=True)
             without_it = [] if off == "none" else [off]
-            row = run_all(model, without_it, seed, first, last, temperature=options.temperature)
+            row = run_all(model, without_it, options.on, seed, first, last, temperature=options.temperature)
             print(json.dumps({**row, "model": options.model}, ensure_ascii=False), flush=True)
     return 0
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
+import math
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -13,22 +14,20 @@ from typing import Any
 
 import pytest
 from laploop.models import ChatModel, ScriptedModel
+from laploop.models.dialect import get_dialect
 from laploop.tools import builtin_tools
 
-PATH = Path(__file__).parents[2] / "scripts" / "benchmarks" / "helps.py"
+FOLDER = Path(__file__).parents[2] / "scripts" / "benchmarks"
 
 
-def _load() -> ModuleType:
-    """scripts/benchmarks holds programs, not a package: loaded by its path."""
-    spec = importlib.util.spec_from_file_location("helps", PATH)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["helps"] = module
-    spec.loader.exec_module(module)
-    return module
+def _program(name: str) -> ModuleType:
+    """scripts/benchmarks holds programs, not a package."""
+    if str(FOLDER) not in sys.path:
+        sys.path.insert(0, str(FOLDER))
+    return importlib.import_module(name)
 
 
-helps = _load()
+helps, trials = _program("helps"), _program("trials")
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +109,64 @@ def test_each_help_can_be_switched_off(world: Any, tiny_chat: ChatModel) -> None
     with helps.without(["grammar"]):
         result = helps.make_agent(tiny_chat, tools, ["grammar"], max_tokens=8, seed=1).run("Hi")
     assert result.rounds >= 1
+
+
+def test_helps_on_trial_change_what_they_are_about_and_nothing_else(world: Any, tiny_chat: ChatModel) -> None:
+    """On random weights. Without them the agent is the one that users get."""
+    tools = builtin_tools(root=world.root, web=world.services.web_config())[:2]
+    plain = helps.make_agent(tiny_chat, tools, [], [], "Hi")
+    for question in ("Hi", "你好"):
+        message = [{"role": "user", "content": question}]
+        rules = plain.prompt_for(message).splitlines()
+        more = helps.make_agent(tiny_chat, tools, [], ["line"], question).prompt_for(message).splitlines()
+        assert len(more) == len(rules) + 1
+        assert [line.partition(". ")[2] for line in more if not any(x in line for x in trials.LINES.values())] == [
+            line.partition(". ")[2] for line in rules
+        ]
+        assert [line[0] for line in more[1:]] == [str(n + 1) for n in range(len(rules))], "numbered one after the other"
+    names = helps.make_agent(tiny_chat, tools, [], ["no_call"], "Hi").tools.names()
+    assert names == [*plain.tools.names(), trials.NO_CALL]
+    assert plain.model is tiny_chat and isinstance(plain.settings.gate, helps.ModelGate)
+    for on in trials.TRIALS:
+        agent = helps.make_agent(tiny_chat, tools[:1], ["gate"], [on], "Hi", max_tokens=8, seed=1)
+        assert agent.run("Hi").rounds >= 1, on
+
+
+def test_the_choice_of_no_tool_is_no_call(world: Any) -> None:
+    task = next(t for t in helps.make_tasks(world) if t.kind == "none")
+    model = ScriptedModel([raw((trials.NO_CALL, {})), answer_to(task)])
+    result = helps.make_agent(model, [], ["gate"], ["no_call"], task.question).run(task.question)
+    assert helps.judge(task, result).right
+
+
+def test_the_start_is_judged_by_all_that_can_begin_a_call(tiny_chat: ChatModel) -> None:
+    """Two ways to begin a call, each less probable than the text, are more probable together."""
+    vocabulary, dialect = tiny_chat.engine.vocabulary, get_dialect("qwen2.5-coder")
+    special = vocabulary.special["<tool_call>"]
+    brace, letter = (vocabulary.tokenize(text)[0] for text in ("{", "z"))
+    top = [(letter, math.log(0.4)), (special, math.log(0.3)), (brace, math.log(0.3))]
+    assert trials.call_probability(top, vocabulary, dialect) == pytest.approx(0.6)
+    assert trials.call_probability(top[:1], vocabulary, dialect) == 0
+
+
+def test_more_calls_holds_for_the_first_reply_only(tiny_chat: ChatModel) -> None:
+    model = trials.MoreCalls(tiny_chat)
+    assert tiny_chat.engine.vocabulary.eog <= set(model.logit_bias)
+    sent: list[dict[str, Any]] = []
+
+    class Noting:
+        def stream(self, messages: Any, **options: Any) -> Any:
+            sent.append(options)
+            return iter(())
+
+    model.inner = Noting()
+    user, tools = {"role": "user", "content": "Hi"}, [{"type": "function", "function": {"name": "f"}}]
+    for messages, options in (
+        ([user], {"tools": tools}),
+        ([user], {"tools": tools, "tool_choice": "none"}),
+        ([user], {}),
+        ([user, {"role": "tool", "content": "x"}], {"tools": tools}),
+        ([user], {"tools": tools, "response_format": {"type": "json_object"}}),
+    ):
+        model.stream(messages, **options)
+    assert ["logit_bias" in options for options in sent] == [True, False, False, False, False]
