@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from laploop.engine.gguf_writer import TensorSpec, write_gguf
+from numpy.typing import NDArray
 
 from ..errors import ModelNotFoundError
 
@@ -130,7 +131,8 @@ def _content(tensor: TensorSpec, rng: np.random.Generator) -> bytes:
     if tensor.type == "F32":  # norms are ones, biases zeros
         return np.full(tensor.shape[0], 0 if tensor.name.endswith(".bias") else 1, "<f4").tobytes()
     if tensor.type == "F16":
-        return (rng.integers(-128, 128, tensor.size_bytes // 2, np.int8) * np.float16(4e-4)).astype("<f2").tobytes()
+        values: NDArray[np.float16] = rng.integers(-128, 128, tensor.size_bytes // 2, np.int8) * np.float16(4e-4)
+        return values.astype("<f2").tobytes()
     block_bytes = _BLOCK_BYTES[tensor.type]
     blocks = rng.integers(0, 256, tensor.size_bytes, np.uint8).reshape(-1, block_bytes)  # (n, block_bytes) uint8
     for at, largest in _SCALES[tensor.type]:

@@ -18,7 +18,8 @@ INJECTIONS = Path(__file__).parents[1] / "data" / "injections.jsonl"
 
 def conversation(text: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The text wherever a caller, a user, a model or a tool can put one: messages and tools."""
-    call = {"id": "c", "type": "function", "function": {"name": f"f{text}", "arguments": json.dumps({text: [text]})}}
+    name = f"f{' '.join(text.split())}"  # a text protocol refuses names of several lines
+    call = {"id": "c", "type": "function", "function": {"name": name, "arguments": json.dumps({text: [text]})}}
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": text},
         {"role": "user", "content": [{"type": "text", "text": text}]},
@@ -32,7 +33,7 @@ def conversation(text: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]
         "properties": {text: {"type": "string", "description": text, "enum": [text], "default": text}},
         "required": [text],
     }
-    return messages, [{"type": "function", "function": {"name": f"f{text}", "description": text, "parameters": schema}}]
+    return messages, [{"type": "function", "function": {"name": name, "description": text, "parameters": schema}}]
 
 
 @pytest.mark.parametrize("dialect", [None, "react"])
