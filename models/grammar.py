@@ -22,6 +22,8 @@ _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 _MOST_NAMED = 5  # keywords in a warning
 # Most calls in a reply of the text protocol: a small model may repeat the same one until it is stopped.
 MOST_CALLS = 8
+# And in the marks of the other families, where calls are for a machine and cost less; some write on without an end too.
+MOST_MARKED_CALLS = 16
 
 
 def tool_grammar(
@@ -181,9 +183,10 @@ class _Writer:
         self.rule("call", " | ".join(f"call_{i}" for i in range(len(functions))))
         blocks = []
         for i, wrapper in enumerate(self.dialect.wrappers):
-            more = ' ("\\n" call)*' if parallel and wrapper.many else ""
+            repeats = f"{{0,{MOST_MARKED_CALLS - 1}}}"
+            more = f' ("\\n" call){repeats}' if parallel and wrapper.many else ""
             block = f'{self.mark(wrapper.open)} "\\n" call{more} "\\n" {self.mark(wrapper.close)}'
-            again = f' ("\\n" {block})*' if parallel and not wrapper.many and not wrapper.whole_answer else ""
+            again = f' ("\\n" {block}){repeats}' if parallel and not wrapper.many and not wrapper.whole_answer else ""
             blocks.append(self.rule(f"block_{i}", block + again))
         return self.rule("calls", " | ".join(blocks))
 

@@ -54,6 +54,7 @@ class MarkdownStream:
     def _stop_live(self) -> bool:
         if self._live is None:
             return False
+        self._live.update("")  # it would be drawn once more, and its first screens cannot be taken back
         self._live.stop()
         self._live = None
         return True

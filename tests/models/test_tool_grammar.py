@@ -221,3 +221,16 @@ def test_a_response_format_beside_tools_leaves_the_choice_between_a_call_and_jso
     call = f'{wrapper.open}\n{{"name": "f", "arguments": {{}}}}\n{wrapper.close}'
     assert grammar.accepts(call) and grammar.accepts('{"b": 1}')
     assert not grammar.accepts("hello") and not grammar.accepts("hello " + call)
+
+
+@pytest.mark.parametrize("dialect", ["qwen3", "qwen2.5-coder"])
+def test_a_reply_has_an_end_however_often_a_call_is_repeated(dialect: str) -> None:
+    """Regression: qwen2.5-coder-0.5b wrote the same call into one fence for a minute, up to the token limit."""
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]
+    grammar = tool_grammar(tools, "required", dialect=dialect)
+    call = '{"name": "f", "arguments": {}}'
+    if dialect == "qwen3":
+        texts = ["\n".join([f"<tool_call>\n{call}\n</tool_call>"] * n) for n in (1, 16, 17)]
+    else:
+        texts = [f"<tools>\n{chr(10).join([call] * n)}\n</tools>" for n in (1, 16, 17)]
+    assert [grammar.accepts(text) for text in texts] == [True, True, False]
