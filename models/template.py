@@ -54,9 +54,10 @@ class Prompt:
 class _Arguments(dict[str, Any]):
     """Arguments as an object, which templates expect, that `tojson` writes with the model's own spelling."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(json.loads(text))
-        self.text = text
+    def __init__(self, text: str, guard: _Guard) -> None:
+        # Escapes in the text are decoded only here: the values are guarded by themselves.
+        super().__init__(guard.deep(json.loads(text)))
+        self.text = guard.text(text)
 
 
 def _tojson(
@@ -220,11 +221,11 @@ def _template_call(call: Mapping[str, Any], guard: _Guard) -> dict[str, Any]:
         raise RequestError('a tool call is not {"id": …, "type": "function", "function": {"name": …, "arguments": …}}')
     arguments = function.get("arguments")
     if isinstance(arguments, str):
-        text = guard.text(arguments.strip() or "{}")
+        text = arguments.strip() or "{}"
         try:
-            arguments = _Arguments(text)
+            arguments = _Arguments(text, guard)
         except (ValueError, TypeError, RecursionError):
-            arguments = text  # a broken history is shown to the model as it is
+            arguments = guard.text(text)  # a broken history is shown to the model as it is
     else:
         arguments = guard.deep(arguments or {})
     rendered = {
