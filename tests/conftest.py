@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from laploop.engine import Engine
     from laploop.models import ChatModel
 
-# With flash attention, and for single tokens with a cache of f16, llama.cpp rounds by the size of the batch.
-EXACT: dict[str, Any] = {"flash_attn": "off", "type_k": "f32", "type_v": "f32"}
 SUPPORT = Path(__file__).parent / "support"
 if str(SUPPORT) not in sys.path:
     sys.path.insert(0, str(SUPPORT))
+
+from exact import EXACT  # noqa: E402
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,7 +1,8 @@
 """How far two ways of generating are the same text, down to the logits: for the benchmarks beside it.
 
-On Q8_0 weights, without flash attention and with a cache of f32, llama.cpp rounds alike whatever the batch; there the
-same text means the same bits. On K-quants batches of four tokens and more are rounded unlike single ones. Then the
+On Q8_0 weights with flash attention over a bf16 cache llama.cpp rounds alike whatever the batch (other caches have one
+way for single tokens and another for several); there the same text means the same bits. On K-quants batches of four
+tokens and more are rounded unlike single ones. Then the
 tokens of one way are put through the other one ("teacher forcing"), and both ways' logits are held against each other
 at every place: where the most probable token differs, the gap between the two best must be smaller than the difference
 that rounding makes.
@@ -17,6 +18,8 @@ import numpy as np
 from laploop.engine import Engine
 from laploop.engine.native import NativeContext
 from numpy.typing import NDArray
+
+EXACT: dict[str, Any] = {"flash_attn": "on", "type_k": "bf16", "type_v": "bf16"}
 
 
 class Choice(NamedTuple):

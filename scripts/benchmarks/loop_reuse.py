@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from identity import Comparison, Recorder, compare, recorded, together
+from identity import EXACT, Comparison, Recorder, compare, recorded, together
 from laploop.agent.prompts import system_prompt
 from laploop.engine import Engine, EngineConfig
 from laploop.models import ChatModel
@@ -38,7 +38,6 @@ RESULTS = (
     "2024-05-06 12:30 in Rome, the same in Paris. 晴，气温二十一度。",
 )
 MAX_TOKENS = 160
-EXACT: dict[str, Any] = {"flash_attn": "off", "type_k": "f32", "type_v": "f32"}
 
 
 @dataclass
@@ -180,7 +179,7 @@ def main() -> int:
     parser.add_argument("-m", "--model", default="qwen2.5-coder-0.5b")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("-c", "--n-ctx", type=int, default=4096)
-    parser.add_argument("--exact", action="store_true", help="no flash attention, a cache of f32: for Q8_0 weights")
+    parser.add_argument("--exact", action="store_true", help="a cache of bf16 with flash attention: for Q8_0 weights")
     options = parser.parse_args()
     # No drafts: a wrong one is decoded in vain, and would be counted.
     config = EngineConfig(n_ctx=options.n_ctx, draft_max=0, prefix_cache_bytes=0, **(EXACT if options.exact else {}))

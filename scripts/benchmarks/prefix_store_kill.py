@@ -30,7 +30,7 @@ from typing import Any
 from laploop.engine import Engine, EngineConfig, SamplingParams
 from laploop.engine.prefix_store import PrefixStore
 
-EXACT: dict[str, Any] = {"n_ctx": 512, "n_threads": 1, "flash_attn": "off", "type_k": "f32", "type_v": "f32"}
+EXACT: dict[str, Any] = {"n_ctx": 512, "n_threads": 1, "flash_attn": "on", "type_k": "bf16", "type_v": "bf16"}
 N_TEXTS = 30
 MAX_BYTES = 2_000_000  # about ten states
 N_WORKERS = 2

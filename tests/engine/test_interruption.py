@@ -18,7 +18,7 @@ from laploop.engine import Engine, EngineConfig, EngineError, SamplingParams
 signal.signal(signal.SIGINT, signal.default_int_handler)
 path = sys.argv[1]
 def config(**changes):
-    exact = {"flash_attn": "off", "type_k": "f32", "type_v": "f32"}
+    exact = {"flash_attn": "on", "type_k": "bf16", "type_v": "bf16"}
     return EngineConfig(**{"n_ctx": 2048, "n_threads": 1, **exact, **changes})
 def endless(engine):
     return SamplingParams(temperature=0, logit_bias=dict.fromkeys(engine.vocabulary.eog, -1e9))

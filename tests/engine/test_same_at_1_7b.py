@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exact import EXACT
 from laploop.engine import Engine, EngineConfig, Grammar, SamplingParams
 from laploop.models.files.synthetic import write_synthetic
 
 pytestmark = pytest.mark.slow
-EXACT: dict[str, Any] = {"n_ctx": 512, "flash_attn": "off", "type_k": "f32", "type_v": "f32"}
 BITS = Grammar('start: "(" BIT "," BIT "," BIT "," BIT ")"\nBIT: /[01]/\n')
 
 
@@ -31,7 +31,7 @@ def texts(path: Path, **changes: Any) -> tuple[list[list[int]], int]:
     rng = random.Random(1)
     words = [rng.randrange(300, 150_000) for _ in range(12)]
     out, n_accepted = [], 0
-    with Engine.load(path, EngineConfig(**{**EXACT, **changes})) as engine:
+    with Engine.load(path, EngineConfig(**{"n_ctx": 512, **EXACT, **changes})) as engine:
         bias = {**dict.fromkeys(engine.vocabulary.eog, -1e9), **dict.fromkeys(words, 6.0)}
         for temperature in (0.0, 0.8):
             sampling = SamplingParams(temperature=temperature, top_k=20, seed=5, logit_bias=bias)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exact import EXACT
 from laploop.engine import ContextError, Engine, EngineConfig
 from laploop.models import ChatModel, ModelError, accumulate
 from laploop.models.dialect import DIALECTS
@@ -60,10 +61,9 @@ def test_streamed_is_plain(tiny_chat: ChatModel, kind: str) -> None:
 
 def test_together_is_alone(tiny_path: Path, tiny_chat: ChatModel) -> None:
     """Regression: with several at once, budgets and stop texts were applied late by readers that lagged behind."""
-    exact: dict[str, Any] = {"flash_attn": "off", "type_k": "f32", "type_v": "f32"}
     jobs = [options | HOT | {"seed": seed} for seed in range(3) for options in REQUESTS.values()]
     with (
-        ChatModel.load(tiny_path, config=EngineConfig(n_ctx=4096, n_threads=1, n_seq_max=3, **exact)) as shared,
+        ChatModel.load(tiny_path, config=EngineConfig(n_ctx=4096, n_threads=1, n_seq_max=3, **EXACT)) as shared,
         ThreadPoolExecutor(5) as pool,
     ):
         together = list(pool.map(lambda options: settled(shared.create(USER, **options)), jobs))

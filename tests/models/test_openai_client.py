@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exact import EXACT
 from laploop.engine import EngineConfig, GrammarError
 from laploop.engine.between_steps import look_up
 from laploop.models import (
@@ -201,7 +202,7 @@ def test_the_clients_own_helpers_work(tiny_chat: ChatModel) -> None:
 
 
 def test_concurrent_async_requests_each_get_what_they_would_get_alone(tiny_path: Path) -> None:
-    config = EngineConfig(n_ctx=2048, n_threads=1, n_seq_max=3, flash_attn="off", type_k="f32", type_v="f32")
+    config = EngineConfig(n_ctx=2048, n_threads=1, n_seq_max=3, **EXACT)
     prompts: list[list[Any]] = [[{"role": "user", "content": text}] for text in ("one", "two", "three")]
     options: dict[str, Any] = {"temperature": 0, "max_tokens": 12}
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from exact import EXACT
 from laploop.engine import EngineConfig
 from laploop.models import ChatModel, accumulate
 from laploop.models.errors import RequestError
@@ -232,8 +233,7 @@ def thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatModel]:
 
     template = builtin_template() + "{%- if add_generation_prompt %}{{- '<think>\\n' }}{%- endif %}"
     path = make_tiny_model(tmp_path_factory.mktemp("model") / "thinker.gguf", template)
-    exact: dict[str, Any] = {"flash_attn": "off", "type_k": "f32", "type_v": "f32"}
-    with ChatModel.load(path, config=EngineConfig(n_ctx=2048, n_threads=1, **exact)) as model:
+    with ChatModel.load(path, config=EngineConfig(n_ctx=2048, n_threads=1, **EXACT)) as model:
         yield model
 
 
