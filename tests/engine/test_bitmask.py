@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from laploop.engine.bitmask import apply_bitmask, only_token
 
+
 def _quieted(bits: int) -> int:
     """No computation gives a signalling NaN; a scalar fmin takes one for more than a NaN."""
     return bits | 0x400000 if bits & 0x7FFFFFFF > 0x7F800000 else bits
