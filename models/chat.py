@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import re
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
@@ -26,8 +27,9 @@ from .files.progress import ProgressFunction
 from .files.resolve import resolve_model
 from .grammar import reply_grammar
 from .model import Model
-from .parsing.parser import OutputParser
+from .parsing.parser import OutputParser, ParsedOutput
 from .requests.request import Request
+from .retelling import retold
 from .sampling import sampling_of
 from .schemas.violations import call_violations
 from .template import Prompt, builtin_template, check_template, render_prompt
@@ -56,6 +58,8 @@ class ChatModel(Model):
         self._plain = get_dialect("qwen2.5") if found.labels else found
         self._must_tell = not given and bool(found.labels)
         self._transcripts = Transcripts(lambda pieces, first: engine.vocabulary.tokenize(pieces, add_bos=first))
+        ends = [engine.vocabulary.name_of(token) for token in engine.vocabulary.eog]
+        self._turn_ends = re.compile("|".join(map(re.escape, ends)) or r"(?!)")
         self._beginnings = Beginnings(self.render, engine.vocabulary.tokenize)
 
     @classmethod
@@ -83,6 +87,9 @@ class ChatModel(Model):
         """
         found = resolve_model(str(spec), offline=offline, progress=progress)
         return cls(Engine.load(found.path, config), found.name, dialect)
+
+    def __repr__(self) -> str:
+        return f"<ChatModel {self.name}, dialect {self.dialect.name}, over {self.engine!r}>"
 
     def __enter__(self) -> ChatModel:
         return self
@@ -215,18 +222,26 @@ class ChatModel(Model):
         for delta, logprobs in content.of(parser.finish(written.finish), False):
             yield stamp(delta, logprobs=logprobs)
         raw = b"".join(written.raw)
-        self._remember(plan, raw, generation.tokens)
         parsed, cost = parser.result(), _cost(generation, written.n_reasoning)
+        self._remember(plan, raw, generation.tokens, None if parser.stopped else parsed)
         found = call_violations(parsed.message.get("tool_calls") or (), request.tools)
         return Outcome(parsed, raw.decode("utf-8", "replace"), cost, found)
 
-    def _remember(self, plan: _Plan, raw: bytes, tokens: Sequence[int]) -> None:
-        """Keep the tokens of a reply as far as the next prompt will repeat it: but for the label of a next section."""
-        labels, n = self.dialect_of(plan.request).labels, len(tokens)
+    def _remember(self, plan: _Plan, raw: bytes, tokens: Sequence[int], parsed: ParsedOutput | None) -> None:
+        """Keep the tokens of a reply as far as the next prompt will repeat it: but for the label of a next section, or
+        a stop text, where `parsed` is None because the output holds more than its message."""
+        request, n = plan.request, len(tokens)
+        labels = self.dialect_of(request).labels
         wanted = len(said_before(raw, labels)) if labels else len(raw)
+        if parsed is None:
+            wanted = min([wanted, *(at for stop in request.stop if (at := raw.find(stop.encode())) >= 0)])
         while len(raw) > wanted:
             n -= 1
             raw = raw.removesuffix(self.engine.vocabulary.bytes_of(tokens[n : n + 1]))
+        told = retold(self.render, request, parsed, self._turn_ends) if parsed else None
+        if told:
+            self._transcripts.remember(told, "", tokens[:n])
+            return
         with contextlib.suppress(UnicodeDecodeError):  # cut inside a character: no prompt can begin with this text
             self._transcripts.remember(plan.prompt, raw.decode("utf-8"), tokens[:n])
 
