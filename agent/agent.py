@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import datetime
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from laploop.models import Model
-from laploop.tools import Tool, ToolRegistry, given_up
+from laploop.tools import Tool, given_up
 from typing_extensions import TypedDict, Unpack
 
 from .approval import Approvals
@@ -21,6 +21,7 @@ from .choice import ToolChoice, check_choice
 from .errors import ConfigError, HistoryError
 from .events import Event, RunFinished
 from .gate import Gate
+from .given import Tools, check_is, check_model, check_options, registry_of
 from .guards import Guards
 from .history import check_history, messages_of
 from .in_thread import in_thread
@@ -31,7 +32,7 @@ from .prompts import language_of_messages, system_prompt, text_of, texts_for
 from .result import RunResult
 from .run import Run, Settings
 from .schemas import check_schemas
-from .session import Session
+from .session import Opening, Session
 from .stop import Stop
 from .visibility import Bm25Selector, ToolSelector, Visible, names_of, tools_of_run
 
@@ -78,13 +79,14 @@ class Agent:
             kind of round. max_tokens (2048 where None) and thinking_budget in tokens.
 
     Raises:
-        ConfigError: a bad schema, an unknown tool in tool_choice, a number out of range.
+        ConfigError: no model, no list of tools, a bad schema, an unknown tool in tool_choice, a number out of range.
+        ToolError: something in the list of tools is no tool, or two have one name.
     """
 
     def __init__(
         self,
         model: Model,
-        tools: ToolRegistry | Iterable[Tool | Callable[..., Any]] = (),
+        tools: Tools = (),
         system_prompt: str | None = None,
         max_rounds: int | None = None,
         on_limit: str = "answer",
@@ -113,12 +115,20 @@ class Agent:
             raise ConfigError(f'on_limit is {on_limit!r}; expected "answer" or "raise"')
         if not isinstance(max_parallel, int) or max_parallel < 1:
             raise ConfigError(f"max_parallel is {max_parallel!r}; expected 1 or more")
+        check_model(model)
+        for name, value, kind in (
+            ("limits", limits, Limits),
+            ("guards", guards, Guards),
+            ("memory", memory, Memory),
+            ("approvals", approvals, Approvals),
+        ):
+            check_is(name, value, kind)
         if limits is not None and max_rounds is not None:
             raise ConfigError("max_rounds and limits are both given; set max_rounds in limits")
         if limits is None:
             limits = Limits() if max_rounds is None else Limits(max_rounds=max_rounds)
         self.model = model
-        self.tools = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
+        self.tools = registry_of(tools)
         self.system_prompt = system_prompt
         check_schemas(self.tools)
         check_choice(tool_choice, self.tools.names())
@@ -151,6 +161,10 @@ class Agent:
         self._active: set[Run] = set()
         self._lock = threading.Lock()
 
+    def __repr__(self) -> str:
+        names = ", ".join(self.tools.names())
+        return f"<Agent over {self.model!r}, tools: {names or 'none'}>"
+
     def run(self, question: Question, session: Session | None = None, **options: Unpack[RunOptions]) -> RunResult:
         """Ask and wait for the end.
 
@@ -161,7 +175,7 @@ class Agent:
 
         Raises:
             HistoryError: the question is empty, or the messages break the protocol.
-            ConfigError: `visible` names a tool that does not exist.
+            ConfigError: an option that does not exist, or `visible` names a tool that does not.
             LimitError: on_limit="raise" and a cap was reached.
             ModelError, EngineError: the model failed. The session is then as it was.
         """
@@ -242,6 +256,9 @@ class Agent:
         return system_prompt(list(self.tools if tools is None else tools), language_of_messages(messages))
 
     def _start(self, question: Question, session: Session | None, options: RunOptions) -> Run:
+        check_options(options, RunOptions.__annotations__)
+        check_is("approvals", options.get("approvals"), Approvals)
+        check_is("session", session, Session)
         new = messages_of(question)
         if not new or not any(text_of(m).strip() or m.get("tool_calls") for m in new):
             raise HistoryError("the question is empty; expected a text or a list of messages")
@@ -302,7 +319,9 @@ class Agent:
 
 def _remember(run: Run, session: Session | None, has_prompt: bool) -> None:
     if session is not None:
-        session.messages[:] = run.messages[1 if has_prompt else 0 :]
+        n = 1 if has_prompt else 0
+        session.messages[:] = run.messages[n:]
+        session.opening = Opening(tuple(run.messages[:n]), run.request("auto" if run.tools.names() else None))
 
 
 def _last(events: Iterator[Event]) -> RunResult:

@@ -67,7 +67,7 @@ class Remembered(NamedTuple):
     allowed: bool
 
 
-Asker = Callable[[ApprovalRequest], Decision]
+Asker = Callable[[ApprovalRequest], Decision | bool]
 
 
 @dataclass
@@ -77,10 +77,11 @@ class Approvals:
     Args:
         policy: effect → "auto" (run it), "ask" or "deny", over the default: reading and the network run, writing and
             what cannot be undone are asked about.
-        ask: called with each request, in the run's own thread, and may take its time; None where nobody can be asked.
+        ask: called with each request, in the run's own thread, and may take its time: gives a Decision, or plain True
+            or False. None where nobody can be asked.
 
     Raises:
-        ConfigError: an effect or a rule that does not exist.
+        ConfigError: an effect or a rule that does not exist; `ask` cannot be called. In a run: it gave something else.
     """
 
     policy: Mapping[str, str] = field(default_factory=dict)
@@ -89,6 +90,10 @@ class Approvals:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.policy, Mapping):
+            raise ConfigError(f"the approval policy is {self.policy!r}; expected a dict such as {{'network': 'ask'}}")
+        if self.ask is not None and not callable(self.ask):
+            raise ConfigError(f"ask is {self.ask!r}; expected a function that is given an ApprovalRequest, or None")
         for effect, rule in self.policy.items():
             if effect not in EFFECTS or rule not in _RULES:
                 raise ConfigError(
@@ -173,7 +178,8 @@ def _approve(run: Run, call: Call, tool: Tool) -> Generator[Event, None, Call]:
         run.approvals.remember(call.name, decision.remember, decision.allowed)
     if not decision.allowed:
         run.denied.add(call.name)
-        return replace(call, refusal=ToolResult(run.words.denied_call.format(name=call.name), is_error=True))
+        words = {"nobody": run.words.denied_unasked, "policy": run.words.denied_by_rule}.get(by, run.words.denied_call)
+        return replace(call, refusal=ToolResult(words.format(name=call.name), is_error=True))
     # Exactly what was shown, or written in its place, is run.
     preface = "" if shown is None else run.words.edited_call.format(arguments=shown)
     return replace(call, run_with=arguments if edited is None else edited, preface=preface)
@@ -201,4 +207,9 @@ def _decide(run: Run, request: ApprovalRequest) -> Generator[Event, None, tuple[
         return Decision(False), "nobody"
     effects = tuple(sorted(request.effects))
     yield ApprovalAsked(run.rounds, request.call_id, request.name, dumps(dict(request.arguments)), effects)
-    return approvals.ask(request), "user"
+    answer = approvals.ask(request)
+    if not isinstance(answer, Decision | bool):
+        raise ConfigError(
+            f"the function that is asked for approval gave {answer!r}; expected a Decision, True or False"
+        )
+    return Decision(answer) if isinstance(answer, bool) else answer, "user"

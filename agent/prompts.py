@@ -38,9 +38,12 @@ class Texts:
     cut_calls: str
     cancelled_call: str
     no_final_answer: str
+    no_final_answer_nor_results: str
     out_of_time: str
     call_limit: str
     denied_call: str
+    denied_unasked: str
+    denied_by_rule: str
     edited_call: str
     same_error: str
     no_progress: str
@@ -78,10 +81,19 @@ EN = Texts(
     cut_calls="[This reply was cut off at the token limit. Its tool calls were not run.]",
     cancelled_call="Not finished: the user stopped the run before {name} returned.",
     no_final_answer="There is no final answer. This is what the tools returned:",
+    no_final_answer_nor_results="There is no final answer, and no tool returned anything.",
     out_of_time="Not finished: the time for this question was over before {name} returned.",
     call_limit="Not run: no more calls are allowed for this question. Answer the user from the results you have.",
     denied_call=(
         "Not run: the user did not allow {name} with these arguments. Do not try it again; "
+        "go on without it, and tell the user what was not done."
+    ),
+    denied_unasked=(
+        "Not run: {name} needs the user's yes, and the user cannot be asked here. Do not try it again; "
+        "go on without it, and tell the user what was not done."
+    ),
+    denied_by_rule=(
+        "Not run: the settings of this program do not allow {name}. Do not try it again; "
         "go on without it, and tell the user what was not done."
     ),
     edited_call="The user changed the arguments to {arguments} before the call was run. Its result:",
@@ -118,9 +130,14 @@ ZH = Texts(
     cut_calls="[这条回复因达到长度上限而中断，其中的工具调用没有执行。]",
     cancelled_call="未完成：{name} 返回之前，用户停止了运行。",
     no_final_answer="没有得到最终回答。各工具返回的内容如下：",
+    no_final_answer_nor_results="没有得到最终回答，也没有工具返回内容。",
     out_of_time="未完成：{name} 返回之前，这个问题的时间已经用完。",
     call_limit="未执行：这个问题不能再调用工具了。请根据已有的结果回答用户。",
     denied_call="未执行：用户不允许用这些参数调用 {name}。不要再尝试；请在没有它的情况下继续，并告诉用户哪些没有做。",
+    denied_unasked=(
+        "未执行：{name} 需要用户同意，而现在无法询问用户。不要再尝试；请在没有它的情况下继续，并告诉用户哪些没有做。"
+    ),
+    denied_by_rule="未执行：本程序的设置不允许调用 {name}。不要再尝试；请在没有它的情况下继续，并告诉用户哪些没有做。",
     edited_call="用户在执行前把参数改成了 {arguments}。结果：",
     same_error="{name} 已经多次以同样的方式失败。请换一种方法，或者告诉用户缺少什么。",
     no_progress="最近几次调用没有带来新的内容。请现在就根据上面的结果回答用户。",

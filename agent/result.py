@@ -30,6 +30,8 @@ STOP_REASONS = (
     "cancelled",  # agent.cancel()
 )
 
+_SHOWN_CHARS = 100  # of an answer, in a repr
+
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
@@ -55,6 +57,12 @@ class RunResult:
     trace: Trace
     cut: str | None = None
     answered: bool = True
+
+    def __repr__(self) -> str:
+        text = " ".join(self.answer[: 2 * _SHOWN_CHARS].split())
+        text = text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"
+        how = f"{self.stop_reason}; rounds: {self.rounds}, calls: {len(self.calls)}"
+        return f"<RunResult {text!r} ({how}{'' if self.answered else '; not answered'})>"
 
     @property
     def calls(self) -> list[dict[str, Any]]:

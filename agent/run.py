@@ -196,15 +196,19 @@ class Run:
         """End a run whose forced final reply held no text: what the tools returned stands in for it, marked
         as such.
         """
-        answer = "\n".join([self.words.no_final_answer, *self._observations()])
+        seen = self._observations()
+        answer = "\n".join([self.words.no_final_answer, *seen]) if seen else self.words.no_final_answer_nor_results
         self.messages.append({"role": "assistant", "content": answer})
         return self.finish(stop_reason, answer, answered=False)
 
     def _observations(self) -> Sequence[str]:
-        return [
+        """What the tools themselves returned, each once: errors and refusals were meant for the model."""
+        seen = (
             f"- {call['name']}({call['arguments']}): {_beginning(call['content'])}"
             for call in self.trace.of_type("call_finished")
-        ]
+            if call["executed"] and not call["is_error"]
+        )
+        return list(dict.fromkeys(seen))
 
 
 def _beginning(text: str) -> str:

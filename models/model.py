@@ -18,6 +18,9 @@ class Model(ABC):
 
     name: str
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
     def create(self, messages: Sequence[Mapping[str, Any]], **options: Unpack[RequestOptions]) -> ChatCompletion:
         """Answer `messages`; the reply is the sum of what `stream` would have given.
 

@@ -45,6 +45,9 @@ class ScriptedModel(Model):
         self._dialect = dialect
         self._piece = piece
 
+    def __repr__(self) -> str:
+        return f"<ScriptedModel {self.name}, {self.remaining} of {len(self._turns)} turns left>"
+
     @property
     def remaining(self) -> int:
         """Turns not yet used."""

@@ -45,6 +45,8 @@ def parse_arguments(
     Raises:
         ArgumentsError: not a JSON object, a doubled key, NaN, or a value that does not fit the schema.
     """
+    if not isinstance(text, str | Mapping):
+        raise ArgumentsError([f"the arguments must be JSON text or an object, received {type(text).__name__}"])
     notes: list[str] = []
     guarded = bool(strict & set(schema.get("properties", {})))
     value = _plain(text) if isinstance(text, Mapping) else _loads(text, guarded, notes)

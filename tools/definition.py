@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import re
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -25,7 +24,7 @@ from .schema import check_parameters, read_function
 from .signature import Binder, accepts_any_keyword, read_parameters
 
 EFFECTS = frozenset({"read", "network", "write", "irreversible"})
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", re.ASCII)
+_MAX_NAME_CHARS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,8 @@ class Tool:
     """A function with a name, a description and a JSON Schema of its arguments.
 
     Args:
-        name: letters, digits, `_` and `-`, at most 64, not starting with a digit or `-`.
+        name: letters and digits of any script, `_` and `-`, at most 64, not starting with a digit or `-`. OpenAI's own
+            API takes no letters but those of ASCII; models in this process and most servers take all.
         description: what it does and what it returns, for the model.
         parameters: JSON Schema (2020-12) of the arguments object.
         function: called with the arguments as keywords, built to its type hints; may be async.
@@ -125,6 +125,10 @@ class Tool:
                     f"{self.name}: the schema has {unknown[0]!r}, which the function does not take; "
                     f"it takes {', '.join(sorted(taken)) or 'none'}"
                 )
+
+    def __repr__(self) -> str:
+        parameters = ", ".join(self.parameters.get("properties", {}))
+        return f"<Tool {self.name}({parameters}), effects: {', '.join(sorted(self.effects))}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function itself: no parsing, no deadline, exceptions as they come."""
@@ -205,12 +209,15 @@ def failure(text: str, notes: tuple[str, ...], fault: str = "") -> ToolResult:
 
 
 def check_name(name: str) -> None:
-    """Raise RegistryError unless `name` is one that OpenAI's API and the grammars take."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise RegistryError(
-            f"tool name {name!r} is not allowed; use 1 to 64 letters, digits, '_' and '-', "
-            "and start with a letter or '_'"
-        )
+    """Raise RegistryError unless `name` is one that templates, grammars and the text protocol can write: Python's rule
+    for names (Unicode UAX 31), and `-`."""
+    if not isinstance(name, str) or not (name[:1] + name[1:].replace("-", "_")).isidentifier():
+        problem = "use letters, digits, '_' and '-', and start with a letter or '_'"
+    elif len(name) > _MAX_NAME_CHARS:
+        problem = f"use at most {_MAX_NAME_CHARS} characters"
+    else:
+        return
+    raise RegistryError(f"tool name {name!r} is not allowed; {problem}")
 
 
 @overload

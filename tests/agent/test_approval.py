@@ -76,7 +76,7 @@ def test_without_anybody_to_ask_it_is_denied(calls: Calls, effects: set[str]) ->
     with ScriptedModel([deleting(calls, "a"), "It was not deleted."]) as model:
         events = events_of(Agent(model, [delete, look]))
     assert ran == []
-    assert "did not allow delete" in result_of(events).messages[3]["content"]
+    assert "delete needs the user's yes, and the user cannot be asked" in result_of(events).messages[3]["content"]
     assert [(e.allowed, e.by) for e in events if isinstance(e, ApprovalAnswered)] == [(False, "nobody")]
     names = [t["function"]["name"] for t in model.requests[1].tool_choice["allowed_tools"]["tools"]]  # type: ignore[index]
     assert names == ["look"]
@@ -151,6 +151,34 @@ def test_somebody_who_only_gives_what_does_not_fit_has_said_no(calls: Calls) -> 
     result = result_of(events_of(Agent(ScriptedModel([deleting(calls, "a"), "ok"]), [delete], approvals=approvals)))
     assert ran == []
     assert "did not allow" in result.calls[0]["content"]
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_a_plain_yes_or_no_is_a_decision(calls: Calls, allowed: bool) -> None:
+    """Regression: `ask=lambda request: True` raised AttributeError in the middle of the run."""
+    delete, ran = delete_tool()
+    approvals = Approvals(ask=lambda _: allowed)
+    result = result_of(events_of(Agent(ScriptedModel([deleting(calls, "a"), "ok"]), [delete], approvals=approvals)))
+    assert bool(ran) == allowed
+    assert ("the user did not allow delete" in result.calls[0]["content"]) == (not allowed)
+
+
+def test_an_answer_that_is_none_is_an_error_that_says_so(calls: Calls) -> None:
+    delete, ran = delete_tool()
+    approvals = Approvals(ask=lambda _: None)  # type: ignore[arg-type, return-value]
+    with pytest.raises(ConfigError, match="gave None; expected a Decision, True or False"):
+        Agent(ScriptedModel([deleting(calls, "a")]), [delete], approvals=approvals).run("?")
+    assert ran == []
+    for wrong in ({"ask": "yes"}, {"policy": "ask"}):
+        with pytest.raises(ConfigError, match="expected a"):
+            Approvals(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_rule_that_denies_is_not_called_the_user(calls: Calls) -> None:
+    delete, _ = delete_tool()
+    approvals = Approvals({"irreversible": "deny"})
+    result = result_of(events_of(Agent(ScriptedModel([deleting(calls, "a"), "ok"]), [delete], approvals=approvals)))
+    assert "the settings of this program do not allow delete" in result.calls[0]["content"]
 
 
 def test_an_answer_is_remembered_per_tool_and_pattern(calls: Calls) -> None:

@@ -210,6 +210,19 @@ def test_a_forced_final_reply_without_text_lists_what_the_tools_returned(calls: 
     check_history(result.messages)
 
 
+def test_a_stand_in_answer_holds_no_word_that_was_meant_for_the_model(calls: Calls) -> None:
+    """Regression: it listed the loop's refusals, errors of tools, and the same result several times."""
+    weather, unknown = calls(("get_weather", {"city": "上海"})), calls(("get_weathr", {"city": "上海"}))
+    with ScriptedModel([weather, weather, unknown, calls(("get_weather", {"city": "Rome"})), ""]) as model:
+        result = Agent(model, TOOLS, max_rounds=4).run("Shanghai?")
+    assert not result.answered
+    _, *lines = result.answer.splitlines()
+    assert len(lines) == 1 and '"temperature_c": 28' in lines[0]
+    with ScriptedModel([unknown, ""]) as model:
+        nothing = Agent(model, TOOLS, max_rounds=1).run("Shanghai?")
+    assert nothing.answer == "There is no final answer, and no tool returned anything."
+
+
 def test_on_limit_raise_carries_the_run_so_far(calls: Calls) -> None:
     model = ScriptedModel([calls(("get_weather", {"city": "上海"}))])
     with pytest.raises(RoundLimitError) as caught:

@@ -256,3 +256,10 @@ def test_the_given_object_is_not_changed() -> None:
     given_ = {"city": "Rome", "days": "3"}
     parsed = parse_arguments(given_, WEATHER)
     assert given_ == {"city": "Rome", "days": "3"} and parsed.value["days"] == 3
+
+
+@pytest.mark.parametrize("arguments", [None, 3, ["a"], b"{}"])
+def test_what_is_neither_text_nor_an_object_is_named(arguments: Any) -> None:
+    """Regression: it was "'NoneType' object has no attribute 'strip'"."""
+    with pytest.raises(ArgumentsError, match="JSON text or an object, received"):
+        parse_arguments(arguments, WEATHER)

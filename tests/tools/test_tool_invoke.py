@@ -273,7 +273,7 @@ def test_tool_is_still_callable_and_its_schema_cannot_be_changed_from_outside() 
     assert list(double.to_openai()["function"]["parameters"]["properties"]) == ["n"]
 
 
-@pytest.mark.parametrize("name", ["", "1a", "-a", "a b", "a.b", "北京", "a" * 65, "a\n"])
+@pytest.mark.parametrize("name", ["", "1a", "-a", "a b", "a.b", "北 京", "“天气”", "a" * 65, "a\n"])
 def test_bad_names(name: str) -> None:
     with pytest.raises(RegistryError, match="not allowed"):
         Tool(name, "d", NO_PARAMETERS, lambda: 1)
