@@ -81,6 +81,8 @@ class Dialect:
         think_budget: most tokens of thoughts where the request does not say; None for what there is room for.
         text_never_starts_with: characters with which plain text may not begin while calls are possible, because
             the family would begin a call in a wrapper of its own invention with them.
+        stray: characters that the family leaves in front of a call without marks: what remains of a wrapper whose
+            first character it could not write. With more than the call behind them they are text.
         labels: the sections of a text protocol; then there are no wrappers, and the prompt shows the tools.
         variants: what models write instead of these labels.
     """
@@ -91,6 +93,7 @@ class Dialect:
     think_cut: str = ""
     think_budget: int | None = None
     text_never_starts_with: str = ""
+    stray: str = ""
     labels: Labels | None = None
     variants: LabelVariants = LabelVariants()
 
@@ -125,6 +128,8 @@ DIALECTS: dict[str, Dialect] = {
             Wrapper("```json", "```", many=True, whole_answer=True),
         ),
         text_never_starts_with="<`{[",
+        # Seen with the 1.5b in the place of the four above: >{"name": …} and ={"name": …}.
+        stray=">=",
     ),
     # ReAct (Yao et al. 2022, arXiv:2210.03629) in the spelling that its prompts made common. For GGUFs whose template
     # has no place for tools.

@@ -1,8 +1,9 @@
 """The rescue of an answer that is a call and nothing else, but for the family's marks.
 
 A bare JSON object, a list of them, or either in a code fence counts as a call when it has the shape of one and names
-known tools only, and when nothing else is said: an answer that merely contains such text is an answer. Until that is
-decided the text is held back, so every reason to give up is looked for as early as possible.
+known tools only, and when nothing else is said but for stray marks that the family leaves in front: an answer that
+merely contains such text is an answer. Until that is decided the text is held back, so every reason to give up is
+looked for as early as possible.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ class BareCall:
         source: where the text comes from.
         draft: where the calls go.
         known: names of the tools that are offered.
+        stray: characters in front that say nothing (`Dialect.stray`).
         wrappers: the family's; a fence among them is no rescue: what stands in it is left to the next stage.
         open_block: tells the next stage that it begins in a block: its wrapper and the text that opened it.
     """
@@ -43,15 +45,16 @@ class BareCall:
         source: Source,
         draft: Draft,
         known: Collection[str],
+        stray: str,
         wrappers: Sequence[Wrapper],
         open_block: Callable[[Wrapper, str], None],
     ) -> None:
-        self._source, self._draft, self._known = source, draft, known
+        self._source, self._draft, self._known, self._stray = source, draft, known, stray
         self._native = next((w for w in wrappers if w.whole_answer), None)
         self._open_block = open_block
         self._fenced = False
         self._closes = ("```", *(w.close for w in wrappers if not w.whole_answer))
-        self._before: list[str] = []  # white space and the line that opens a fence
+        self._before: list[str] = []  # white space, stray marks, and the line that opens a fence
         self._taken: list[str] = []  # all behind that
         self._value: list[str] = []
         self._scanner = JsonScanner()
@@ -114,6 +117,9 @@ class BareCall:
         self._before.append(source.take_space())
         if source.is_read:
             return self._give_up() if source.ended else False
+        if source.text[source.at] in self._stray:
+            self._before.append(source.take(source.at + 1))
+            return True
         return self._enter(self._at_fence if source.text[source.at] == "`" else self._at_value)
 
     def _at_fence(self) -> bool:

@@ -98,7 +98,7 @@ class OutputParser:
         if family.labels:  # no family has both
             stages = [Sections(source, draft, family.labels, family.variants, tools)]
         if known := {str(t["function"]["name"]) for t in tools}:
-            stages.append(BareCall(source, draft, known, family.wrappers, blocks.open_block))
+            stages.append(BareCall(source, draft, known, family.stray, family.wrappers, blocks.open_block))
         if tags := family.think:
             allowed, marks = self.may_think, blocks.marks
             stages.append(Thoughts(source, draft, tags, opened=opened, allowed=allowed, answer_marks=marks))

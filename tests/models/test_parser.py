@@ -294,6 +294,22 @@ def test_what_only_looks_like_a_bare_call_is_text(raw: str) -> None:
         assert not parsed.invalid_tool_calls
 
 
+@pytest.mark.parametrize("mark", [">", "=", "> ", "=>\n", " >"])
+def test_a_stray_mark_in_front_of_a_bare_call_is_no_answer(mark: str) -> None:
+    """Regression: qwen2.5-coder, kept from its own marks, wrote `>{"name": …}`, and that was shown as the answer."""
+    raw = f'{mark}{{"name": "get_weather", "arguments": {ROME}}}'
+    for pieces in ([raw], list(raw)):
+        deltas, parsed = feed_all(pieces, "stop", tools=OFFERED, enable_thinking=False, dialect="qwen2.5-coder")
+        (call,) = join(deltas)["calls"]
+        assert call["name"] == "get_weather" and json.loads(call["arguments"]) == {"city": "Rome"}
+        assert not parsed.message["content"]
+        for text in (raw + " is a call", raw.replace("get_weather", "unknown"), mark, f"{mark}A quote.", f"x {raw}"):
+            _, parsed = feed_all([text], "stop", tools=OFFERED, enable_thinking=False, dialect="qwen2.5-coder")
+            assert parsed.message["content"] == text and "tool_calls" not in parsed.message
+        _, parsed = feed_all(pieces, "stop", tools=OFFERED, enable_thinking=False, dialect="qwen3")
+        assert parsed.message["content"] == raw
+
+
 def test_json_that_is_no_call_is_not_held_back() -> None:
     """Regression: an answer in JSON was held back for up to 65,536 characters when its first key was a name."""
     for head in ('{"city": ', '{"name": "Rome",', "[1, 2, ", '["a",', "```python\n"):

@@ -31,6 +31,7 @@ MARKS = [
     '{"name": "get_time", "arguments": {}}', '{"name": "f", "arguments": {"a": "</tool_call>\\n"}}', '{"name"',
     '"tool"',
     '{"tool": "get_weather", "args": {"city": "北京"}}', '{"function": {"name": "get_time", "arguments": "{}"}}',
+    ">", '={"name": "get_time"}',
     '{"name": "get_weather", "arguments": {"city": "', '[{"name": "get_time"}]', '{"city": "x\ny"}', "{'city': 'x'}",
     '{"city": "x",}', "Hello", "你好", "京", "😀", "。", "\u3000", "\x00", "STOP",
 ]  # fmt: skip
@@ -221,6 +222,7 @@ LONG = {
     "many calls": ("qwen3", "", '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>\n', ""),
     "broken calls": ("qwen3", "", "<tool_call>\nget_time()\n</tool_call>\n", ""),
     "a bare call": ("qwen2.5", '{"name": "get_weather", "arguments": {"city": "', "京都 ", '"}}'),
+    "stray marks": ("qwen2.5-coder", "", "> =", "x"),
     "white space": ("qwen3", "", " \n", "x"),
     "white space behind a mark": ("qwen2.5", "x <tool_call>", " \n", "{"),
     "white space in a call": ("qwen2.5", "<tool_call>", " \n", "{"),
