@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import laploop.tools
 import pytest
@@ -71,3 +72,10 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_the_model_reads_of_them_is_as_measured() -> None:
+    """Every word of names, descriptions and schemas was tried on small models; a change is seen here, and is for the
+    benchmark (scripts/benchmarks/demo_runs.py) to judge. Written anew with `to_openai()`, one tool a line."""
+    golden = (Path(__file__).parents[1] / "data" / "builtin_tools.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line) for line in golden] == ToolRegistry(TOOLS).to_openai()

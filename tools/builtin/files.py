@@ -4,15 +4,21 @@ cut."""
 from __future__ import annotations
 
 import fnmatch
+import io
 import os
+import re
+import stat
+import unicodedata
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from ..beneath import READ_FILE
 from ..definition import Tool, ToolResult, tool
 from ..errors import FileAccessError
-from ..file_root import MAX_VISITED, FileRoot, lines_of, text_encoding
+from ..file_root import MAX_VISITED, FileRoot, Found
+from ..text_file import SNIFF_BYTES, encoding_of, lines_of, text_encoding
 
 _MAX_ENTRIES = 100
 _MAX_FOUND = 30
@@ -26,8 +32,16 @@ _FilePath = Annotated[str, "As the user gives it, e.g. notes.txt"]
 _FolderPath = Annotated[str, "Folder"]
 
 
-def file_tools(root: Path) -> list[Tool]:
-    """Return the three file tools for the folder `root`; raises FileAccessError if it is none."""
+def file_tools(root: Path, *, context_lines: int = 0) -> list[Tool]:
+    """Return the three file tools for the folder `root`.
+
+    Args:
+        context_lines: how many lines before and after each found one search_files shows. It is the person's choice,
+            not the model's: one parameter less in every prompt.
+
+    Raises:
+        FileAccessError: `root` is no folder.
+    """
     folder = FileRoot(root)
 
     @tool(group="files", strict={"path"})
@@ -40,7 +54,7 @@ def file_tools(root: Path) -> list[Tool]:
     @tool(group="files", strict={"path"})
     def search_files(query: Annotated[str, "Text to find, any case"], path: _FolderPath = ".") -> dict[str, Any]:
         """Find text in the files of a folder. Returns files, line numbers and lines."""
-        return _search(folder, query, path)
+        return _search(folder, query, path, context_lines)
 
     @tool(group="files", strict={"path"})
     def read_file(
@@ -68,46 +82,46 @@ def _as_read(path: str, value: dict[str, Any]) -> str:
 
 def _list(root: FileRoot, path: str, pattern: str) -> dict[str, Any]:
     folder = root.folder(path)
-    entries = _matching(root, folder, pattern) if pattern else _entries(root, folder)
+    entries = _matching(root, folder, pattern) if pattern else root.entries(folder)
     result: dict[str, Any] = {"total": len(entries), "entries": entries[:_MAX_ENTRIES]}
     if len(entries) > _MAX_ENTRIES:
         result["cut"] = f"first {_MAX_ENTRIES} of {len(entries)}; narrow it with path or pattern"
     return result
 
 
-def _entries(root: FileRoot, folder: Path) -> list[str]:
-    try:
-        names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith("."))
-    except OSError as error:
-        raise FileAccessError(f"cannot list {root.shown(folder)!r}: {error.strerror}") from error
-    return [f"{name}/" if (folder / name).is_dir() else name for name in names]
-
-
 def _matching(root: FileRoot, folder: Path, pattern: str) -> list[str]:
-    wanted = pattern.lower().removeprefix("./").removeprefix("**/")
-    found = []
-    for file in root.walk(folder):
-        inside = file.relative_to(folder).as_posix().lower()
-        name = inside if "/" in wanted else file.name.lower()
-        if fnmatch.fnmatchcase(name, wanted):
-            found.append(root.shown(file))
-    return found
+    wanted = _same_form(pattern).removeprefix("./").removeprefix("**/")
+    matches = re.compile(fnmatch.translate(wanted)).match
+    inside = 0 if folder == root.path else len(root.shown(folder)) + 1
+    by_path = "/" in wanted
+    return [
+        file.shown for file in root.walk(folder) if matches(_same_form(file.shown[inside:] if by_path else file.name))
+    ]
 
 
-def _search(root: FileRoot, query: str, path: str) -> dict[str, Any]:
+def _same_form(name: str) -> str:
+    """Lower case, and é as one character: two ways to write one name."""
+    return name.lower() if name.isascii() else unicodedata.normalize("NFC", name).lower()
+
+
+def _search(root: FileRoot, query: str, path: str, context_lines: int) -> dict[str, Any]:
     if not query.strip():
         raise FileAccessError("give the text to search for")
     start = root.resolve(path)
-    files = [start] if start.is_file() else root.walk(root.folder(path))
+    one_file = os.path.isfile(start)  # noqa: PTH113 - Path.is_file raises for names that are too long
+    files = [Found(root.shown(start), start.name, None)] if one_file else root.walk(root.folder(path))
     wanted = query.casefold()
     lines: list[dict[str, Any]] = []
     n_lines = n_files = n_searched = n_skipped = 0
     for file in files:
-        found = _found_in(root, file, wanted)
-        if found is None:
+        data = _small_text(root, file)
+        if data is None:
             n_skipped += 1
             continue
         n_searched += 1
+        if not _may_hold(data, wanted):
+            continue
+        found = _found_in(file.shown, data, wanted, context_lines)
         n_lines += len(found)
         n_files += bool(found)
         lines += found[: _MAX_FOUND - len(lines)]
@@ -126,22 +140,57 @@ def _search(root: FileRoot, query: str, path: str) -> dict[str, Any]:
     return result
 
 
-def _found_in(root: FileRoot, file: Path, wanted: str) -> list[dict[str, Any]] | None:
-    """Return the matching lines of one file, or None if it is not searched."""
-    shown = root.shown(file)
+def _small_text(root: FileRoot, file: Found) -> bytes | None:
+    """The bytes of a file with text in it, or None if it is not searched: binary, too large, or unreadable."""
     try:
-        with root.open(shown) as opened:
-            encoding = text_encoding(opened)
-            if encoding is None or os.fstat(opened.fileno()).st_size > _MAX_SEARCHED_BYTES:
-                return None
-            lines = enumerate(lines_of(opened, encoding, _MAX_SEARCHED_BYTES), start=1)
-            return [
-                {"file": shown, "line": number, "text": _around(line, wanted)}
-                for number, (line, _) in lines
-                if wanted in line.casefold()
-            ]
-    except FileAccessError:
+        if file.descriptor is None:
+            with root.open(file.shown) as opened:
+                return _bytes_of(opened.fileno())
+        descriptor = os.open(file.name, READ_FILE, dir_fd=file.descriptor)
+        try:
+            return _bytes_of(descriptor)
+        finally:
+            os.close(descriptor)
+    except (FileAccessError, OSError):
         return None
+
+
+def _bytes_of(descriptor: int) -> bytes | None:
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_SEARCHED_BYTES:
+        return None
+    head = os.read(descriptor, SNIFF_BYTES)
+    if b"\x00" in head and encoding_of(head) is None:
+        return None
+    pieces = [head]
+    while len(pieces[-1]) == SNIFF_BYTES and len(pieces) * SNIFF_BYTES <= _MAX_SEARCHED_BYTES:
+        pieces.append(os.read(descriptor, SNIFF_BYTES))
+    return b"".join(pieces)
+
+
+def _may_hold(data: bytes, wanted: str) -> bool:
+    """False where `wanted` (casefolded) is surely not in a text: most files of a search are told apart by this."""
+    if data.isascii():  # then casefold is lower, and whatever is in it is ASCII
+        return wanted.isascii() and wanted.encode("ascii") in data.lower()
+    encoding = encoding_of(data[:SNIFF_BYTES])
+    return encoding is not None and wanted in data.decode(encoding, "replace").casefold()
+
+
+def _found_in(shown: str, data: bytes, wanted: str, context_lines: int) -> list[dict[str, Any]]:
+    """The lines of a text that hold `wanted`, each with as many lines around it."""
+    encoding = encoding_of(data[:SNIFF_BYTES]) or "utf-8"
+    lines = [line for line, _ in lines_of(io.BytesIO(data), encoding, _MAX_SEARCHED_BYTES)]
+    found = []
+    for number, line in enumerate(lines, start=1):
+        if wanted not in line.casefold():
+            continue
+        hit: dict[str, Any] = {"file": shown, "line": number, "text": _around(line, wanted)}
+        if context_lines and (before := lines[max(0, number - 1 - context_lines) : number - 1]):
+            hit["before"] = [text.strip()[:_MAX_FOUND_CHARS] for text in before]
+        if context_lines and (after := lines[number : number + context_lines]):
+            hit["after"] = [text.strip()[:_MAX_FOUND_CHARS] for text in after]
+        found.append(hit)
+    return found
 
 
 def _around(line: str, wanted: str) -> str:
