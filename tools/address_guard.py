@@ -5,7 +5,8 @@ Allowed are http and https to public unicast addresses. Refused: credentials in 
 link-local, carrier-grade NAT, multicast, reserved and cloud metadata addresses, also inside IPv6 (mapped,
 compatible, 6to4, Teredo, NAT64); hosts that are numbers in any but the usual dotted spelling (decimal, octal,
 hexadecimal, short forms); control characters, spaces and backslashes. A `host` or `host:port` in the allow
-list is exempt from the address check, and from nothing else.
+list is exempt from the address check, and from nothing else. The deny list refuses whatever it names, also with a dot
+in front for a name and all below it, and beats the allow list.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def system_resolver(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(item[4][0]) for item in found))
 
 
-def check_url(url: str, allow_hosts: Sequence[str], resolver: Resolver) -> Target:
+def check_url(url: str, allow_hosts: Sequence[str], resolver: Resolver, *, deny_hosts: Sequence[str] = ()) -> Target:
     """Return the checked target of `url`; `resolver` is called at most once.
 
     Raises:
@@ -91,6 +92,8 @@ def check_url(url: str, allow_hosts: Sequence[str], resolver: Resolver) -> Targe
     port = _PORTS[parsed.scheme] if port is None else port
     if not 0 < port < 65_536:
         raise WebError(f"{url[:200]!r} is not a valid URL (port {port})")
+    if any(_is_denied(host, port, entry) for entry in deny_hosts):
+        raise WebError(f"{host} is refused: it is on the deny list; answer without it, or from another source")
     literal = _literal(host)
     allowed = _is_allowed(host, port, allow_hosts)
     if literal is not None:
@@ -162,3 +165,12 @@ def _is_allowed(host: str, port: int, allow_hosts: Sequence[str]) -> bool:
         if number == str(port) and name.strip("[]").rstrip(".") == host:
             return True
     return False
+
+
+def _is_denied(host: str, port: int, entry: str) -> bool:
+    name = entry.strip().lower()
+    if not name.isascii():
+        name = name.encode("idna").decode("ascii")
+    if name == "." or (name.startswith(".") and f".{host}".endswith(name.rstrip("."))):
+        return True
+    return _is_allowed(host, port, (name,))

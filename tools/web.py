@@ -46,6 +46,8 @@ class WebConfig:
         weather_url: base of a wttr.in-like service; `{weather_url}/{city}?format=j1` is asked.
         news_url: an RSS or Atom search; `{topic}` in it is replaced by the topic.
         allow_hosts: `host` or `host:port` that read_url may read though it is private or loopback.
+        deny_hosts: `host`, `host:port` or `.domain` (it and all below it) that read_url may not read.
+        cache_age_s: seconds for which read_url gives a page again without fetching it; 0 for never.
         timeout_s: seconds for one fetch, redirects included.
         max_bytes: most bytes of one page, after decompression.
 
@@ -58,6 +60,8 @@ class WebConfig:
     allow_hosts: tuple[str, ...] = ()
     timeout_s: float = 10.0
     max_bytes: int = 2_000_000
+    deny_hosts: tuple[str, ...] = ()
+    cache_age_s: float = 300.0
 
     def __post_init__(self) -> None:
         for name in ("weather_url", "news_url"):
@@ -67,18 +71,25 @@ class WebConfig:
             raise WebError(f"news_url is {self.news_url!r}; it must contain {{topic}}, as in {DEFAULT_NEWS_URL}")
         if not self.timeout_s > 0 or self.max_bytes < 1:
             raise WebError("timeout_s and max_bytes must be above 0")
+        if not self.cache_age_s >= 0:
+            raise WebError(f"cache_age_s is {self.cache_age_s}; give seconds, or 0 to keep no page")
         object.__setattr__(self, "allow_hosts", tuple(self.allow_hosts))
+        object.__setattr__(self, "deny_hosts", tuple(self.deny_hosts))
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str] | None = None) -> WebConfig:
-        """Return the configuration of LAPLOOP_WEATHER_URL, LAPLOOP_NEWS_URL and LAPLOOP_ALLOW_HOSTS
+        """Return the configuration of LAPLOOP_WEATHER_URL, LAPLOOP_NEWS_URL, LAPLOOP_ALLOW_HOSTS and LAPLOOP_DENY_HOSTS
         (comma-separated)."""
         environ = os.environ if environ is None else environ
-        hosts = environ.get("LAPLOOP_ALLOW_HOSTS", "").split(",")
+
+        def hosts(name: str) -> tuple[str, ...]:
+            return tuple(host.strip() for host in environ.get(name, "").split(",") if host.strip())
+
         return cls(
             weather_url=environ.get("LAPLOOP_WEATHER_URL") or DEFAULT_WEATHER_URL,
             news_url=environ.get("LAPLOOP_NEWS_URL") or DEFAULT_NEWS_URL,
-            allow_hosts=tuple(host.strip() for host in hosts if host.strip()),
+            allow_hosts=hosts("LAPLOOP_ALLOW_HOSTS"),
+            deny_hosts=hosts("LAPLOOP_DENY_HOSTS"),
         )
 
 
@@ -143,7 +154,7 @@ def fetch_guarded(
 
     deadline = time.monotonic() + config.timeout_s
     for _ in range(_MAX_REDIRECTS + 1):
-        target = check_url(url, config.allow_hosts, resolver)
+        target = check_url(url, config.allow_hosts, resolver, deny_hosts=config.deny_hosts)
         # A client for each hop: two names on one address must share neither cookies nor a TLS connection.
         with httpx.Client(trust_env=False, follow_redirects=False, transport=transport) as client:
             hop = _hop(client, target, config, deadline)

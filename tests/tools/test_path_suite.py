@@ -79,7 +79,8 @@ HARMLESS = [
     "‥/secret.txt",
     "..;/secret.txt", ". ./secret.txt", ".. /secret.txt", "...//secret.txt", "~/secret.txt", "~root/x", "$HOME/x",
     "${HOME}/x", "file:///etc/passwd", "C:\\Windows\\win.ini", "\\\\server\\share", "docs/a.txt ", "docs/a.txt.",
-    "docs/A.TXT/x", "a" * 300, "docs/" + "文" * 100, "x/" * 2500 + "x", "x/" * 2000 + "x", "\u202etxt.a/docs", "docs/a.txt/x",
+    "docs/A.TXT/x", "a" * 300, "docs/a.txt/x", "docs/" + "文" * 100, "x/" * 2500 + "x", "x/" * 2000 + "x",
+    "\u202etxt.a/docs",
     "docs/a.txt/", "\ud800", "docs/\udcff", "docs∕a.txt", "docs／a.txt", "\n", "con", "nul.txt", "docs/a.txt:stream",
 ]  # fmt: skip
 

@@ -340,3 +340,25 @@ def test_config_from_environment_and_its_errors() -> None:
     ):
         with pytest.raises(WebError, match=said):
             WebConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_page_is_fetched_once_while_it_is_young(site: Site) -> None:
+    url = site.put("/a", "one", "text/plain")
+    read_url = site.tools()["read_url"]
+    first, second = read_url.invoke({"url": url}), read_url.invoke({"url": url})
+    assert first.value == second.value and site.asked == ["/a"] and second.notes == ("read 0 s ago",)
+    always = site.tools(cache_age_s=0)["read_url"]
+    assert [always.invoke({"url": url}).notes for _ in range(2)] == [(), ()] and len(site.asked) == 3
+    with pytest.raises(WebError, match="cache_age_s"):
+        WebConfig(cache_age_s=-1)
+
+
+def test_errors_are_not_kept_and_the_oldest_page_makes_room(site: Site) -> None:
+    read_url = site.tools()["read_url"]
+    assert read_url.invoke({"url": f"http://127.0.0.1:{site.port}/later"}).is_error
+    later = site.put("/later", "there", "text/plain")
+    assert read_url.invoke({"url": later}).value["text"] == "there"
+    for number in range(32):
+        read_url.invoke({"url": site.put(f"/{number}", "x", "text/plain")})
+    read_url.invoke({"url": later})
+    assert site.asked.count("/later") == 3
