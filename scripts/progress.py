@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LINE_EVERY_S = 10.0
 LINE_EVERY_PERCENT = 5
 LINE_AT_LEAST_S = 1.0  # between two lines: a fast network would print twenty at once
-FROM = {"hub": " from the hub", "pypi": " from the package index"}
+FROM = {"hub": " from the hub", "pypi": " from the package index", "modelscope": " from ModelScope", "web": ""}
 
 
 @contextlib.contextmanager
@@ -71,7 +71,9 @@ class ProgressLines:
             self._percent, self._told_s = percent, now
             rate = (progress.done_bytes - self._begun_bytes) / 1e6 / max(now - self._begun_s, 1e-3)
             shown = f"{percent} %" if total else f"{progress.done_bytes / 1e6:,.0f} MB"
-            self._say(f"{progress.description}: {shown}, {rate:,.1f} MB/s")
+            left_s = (total - progress.done_bytes) / 1e6 / rate if total and rate else 0.0
+            left = f", {_duration(left_s)} left" if left_s >= 1 else ""
+            self._say(f"{progress.description}: {shown}, {rate:,.1f} MB/s{left}")
 
     def _say(self, text: str) -> None:
         self._has_spoken = True
@@ -131,6 +133,11 @@ class ProgressBars:
         )
         self._bars.start()
         return self._bars
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def _clean(text: str) -> str:

@@ -8,7 +8,6 @@ after every cut. Nothing here knows the catalogue.
 from __future__ import annotations
 
 import re
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,18 +15,15 @@ from urllib.parse import urlsplit
 
 from ..errors import ChecksumError, ModelUnavailableError
 from .hub_cache import cached_file, repo_folder
-from .hub_errors import explain, hub_errors, is_passing, transport_error, within
+from .hub_errors import HUB_TOKEN, hub_errors, within
 from .part_file import PartFile
-from .progress import Progress, ProgressFunction, silent
+from .progress import ProgressFunction, silent
 from .store import Store, check_disk_space, sha256_of
+from .transfer import CONNECT_TIMEOUT_S, LIST_TIMEOUT_S, PROBE_TIMEOUT_S, Source, transfer
 
 if TYPE_CHECKING:
     from huggingface_hub import HfFileMetadata
 
-CONNECT_TIMEOUT_S = 3.0
-PROBE_TIMEOUT_S = 8.0  # over all addresses of the host: a firewall that drops packets costs this once
-LIST_TIMEOUT_S = 60.0
-ATTEMPTS = 3  # without any new byte between them
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -99,7 +95,7 @@ def _fetch_locked(wanted: Wanted, store: Store, progress: ProgressFunction) -> P
             there_bytes = part_path.stat().st_size if part_path.exists() else 0
             check_disk_space(blobs, (size_bytes or 0) - there_bytes, wanted.file)
             with PartFile(part_path, progress=progress) as part:
-                _transfer(url, part, size_bytes, Path(wanted.file).name, progress)
+                transfer(_source(url, Path(wanted.file).name), part, size_bytes, progress)
                 part.finish(blob, size_bytes, sha256, f"{wanted.file} as it came from {host}")
         # the blob is there: this only makes the snapshot entry (a link, or a copy where links cannot be made)
         path = Path(hf_hub_download(wanted.repo, wanted.file, revision=wanted.revision))
@@ -108,6 +104,15 @@ def _fetch_locked(wanted: Wanted, store: Store, progress: ProgressFunction) -> P
     if sha256 is not None:
         store.remember(path, sha256)
     return path
+
+
+def _source(url: str, name: str) -> Source:
+    """The resolve address, not its redirect: the client then drops the token by itself when the host changes."""
+    from huggingface_hub import constants, get_token
+
+    token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return Source(url, name, "hub", headers, token_variable=HUB_TOKEN)
 
 
 def _metadata(url: str) -> HfFileMetadata:
@@ -132,58 +137,3 @@ def _agree(wanted: Wanted, metadata: Any, host: str) -> tuple[str, int | None, s
                 f"{here}): {wanted.repo} was changed. To take it as it is: hf:{wanted.repo}/{wanted.file}."
             )
     return etag, wanted.size_bytes or size_bytes, wanted.sha256 or sha256
-
-
-def _transfer(url: str, part: PartFile, size_bytes: int | None, name: str, progress: ProgressFunction) -> None:
-    """Fill `part` from `url`, asking again from where it stands when the connection is cut."""
-    attempts = ATTEMPTS
-    while size_bytes is None or part.n_bytes != size_bytes:
-        if size_bytes is not None and part.n_bytes > size_bytes:
-            part.restart()
-        before, failure = part.n_bytes, None
-        try:
-            if _receive(url, part, size_bytes, name, progress) and size_bytes is None:
-                return  # a clean end is all that can be known
-        except (transport_error(), OSError) as error:
-            if not is_passing(error):
-                raise
-            failure = error
-        part.sync()
-        attempts = ATTEMPTS if part.n_bytes > before else attempts - 1
-        if attempts == 0:
-            of_all = f" of {size_bytes:,}" if size_bytes else ""
-            raise ModelUnavailableError(
-                f"the transfer of {name} stopped at {part.n_bytes:,}{of_all} bytes ({explain(failure)}); "
-                "the part is kept, run the same command again to continue"
-            ) from failure
-        time.sleep(0.5 * (ATTEMPTS - attempts))
-
-
-def _receive(url: str, part: PartFile, size_bytes: int | None, name: str, progress: ProgressFunction) -> bool:
-    """One request; appends what comes to `part`. Whether it was answered with (the rest of) the file."""
-    from huggingface_hub import constants, get_session, get_token, hf_raise_for_status
-
-    headers = {"Accept-Encoding": "identity"}
-    if not constants.HF_HUB_DISABLE_IMPLICIT_TOKEN and (token := get_token()):
-        headers["Authorization"] = f"Bearer {token}"
-    if part.n_bytes:
-        headers["Range"] = f"bytes={part.n_bytes}-"
-    # the resolve address, not its redirect: the client then drops the token by itself when the host changes
-    with get_session().stream(
-        "GET", url, headers=headers, timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT, follow_redirects=True
-    ) as response:
-        if response.status_code == 416 and part.n_bytes:
-            part.restart()  # the part is longer than the file: it cannot be the beginning of it
-            return False
-        if response.status_code >= 400:
-            response.read()  # hf_raise_for_status looks into the body
-            hf_raise_for_status(response)
-        begin = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-        if part.n_bytes and (response.status_code != 206 or begin is None or int(begin[1]) != part.n_bytes):
-            part.restart()
-            if response.status_code == 206:
-                return False  # a piece from elsewhere is of no use
-        for chunk in response.iter_bytes():
-            part.write(chunk)
-            progress(Progress(name, part.n_bytes, size_bytes, "hub"))
-    return True

@@ -37,6 +37,13 @@ def cached_names(repo: str, revision: str | None = None) -> list[str]:
     return sorted(path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*.gguf") if path.is_file())
 
 
+def is_inside(path: Path) -> bool:
+    """Whether a path leads into the cache by its own name: a link of another program's into it does not."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE) in path.parents
+
+
 def discard(path: Path, sha256: str) -> bool:
     """Remove a damaged cache entry: a snapshot file whose blob claims to be `sha256` and is not.
 

@@ -13,11 +13,12 @@ from typing import TypeVar
 from ..errors import DiskSpaceError, ModelNotFoundError, ModelUnavailableError
 
 T = TypeVar("T")
+HUB_TOKEN = "HF_TOKEN"  # noqa: S105  (the name of a variable)
 DISK_FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))  # Windows knows no quota error
 
 
 @contextlib.contextmanager
-def hub_errors(host: str, what: str = "") -> Iterator[None]:
+def hub_errors(host: str, what: str = "", token_variable: str = HUB_TOKEN) -> Iterator[None]:
     """Turn the client's errors inside the block into ours.
 
     `ModelNotFoundError` for what is not there, `DiskSpaceError` for a full disk, `ModelUnavailableError` for
@@ -39,7 +40,10 @@ def hub_errors(host: str, what: str = "") -> Iterator[None]:
     except (errors.RevisionNotFoundError, errors.EntryNotFoundError) as error:
         raise ModelNotFoundError(f"{host} has no {what}. Check the spelling of file and revision.") from error
     except errors.HfHubHTTPError as error:
-        raise ModelUnavailableError(f"{host} {_status(error.response.status_code)}") from error
+        code = error.response.status_code
+        if code == 404:
+            raise ModelNotFoundError(f"{host} has no {what or 'such page'} (404). Check the spelling.") from error
+        raise ModelUnavailableError(f"{host} {_status(code, token_variable)}") from error
     except errors.OfflineModeIsEnabled as error:
         raise ModelUnavailableError("the hub's client is in offline mode (HF_HUB_OFFLINE)") from error
     except (transport_error(), OSError) as error:
@@ -48,7 +52,7 @@ def hub_errors(host: str, what: str = "") -> Iterator[None]:
             raise DiskSpaceError(why) from error
         if getattr(error, "filename", None) is not None:
             raise ModelUnavailableError(f"cannot write to the cache ({error})") from error
-        raise ModelUnavailableError(f"{host}: {explain(error)}") from error
+        raise ModelUnavailableError(f"{host}: {explain(error, token_variable)}") from error
 
 
 def transport_error() -> type[Exception]:
@@ -83,11 +87,13 @@ def within(timeout_s: float, call: Callable[[], T]) -> T:
     return results[0]
 
 
-def _status(code: int) -> str:
+def _status(code: int, token_variable: str) -> str:
     if code in (401, 403):
-        return f"refused access ({code}); set HF_TOKEN to a token that may read it"
+        way_out = f"set {token_variable} to a token that may read it" if token_variable else "fetch it with a browser"
+        return f"refused access ({code}); {way_out}"
     if code == 429:
-        return "asks to slow down (429 Too Many Requests); try again in some minutes, or set HF_TOKEN"
+        way_out = f", or set {token_variable}" if token_variable else ""
+        return f"asks to slow down (429 Too Many Requests); try again in some minutes{way_out}"
     return f"answered with status {code}"
 
 
@@ -99,13 +105,13 @@ def is_passing(error: Exception) -> bool:
     return getattr(error, "errno", None) not in DISK_FULL and getattr(error, "filename", None) is None
 
 
-def explain(error: BaseException | None) -> str:
+def explain(error: BaseException | None, token_variable: str = HUB_TOKEN) -> str:
     """The cause in a few words: the client wraps the system's error, sometimes more than once."""
     if error is None:
         return "the server ended it early"
     status = getattr(getattr(error, "response", None), "status_code", None)
     if status is not None:
-        return f"it {_status(status)}"
+        return f"it {_status(status, token_variable)}"
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and link not in chain:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -69,9 +70,17 @@ class PartFile:
         """The hash of all bytes so far."""
         return self._digest.hexdigest()
 
-    def finish(self, target: Path, size_bytes: int | None, sha256: str | None, what: str) -> None:
+    def finish(
+        self,
+        target: Path,
+        size_bytes: int | None,
+        sha256: str | None,
+        what: str,
+        fault: Callable[[Path], str] | None = None,
+    ) -> None:
         """Check the whole against `size_bytes` and `sha256` (where known) and give it its final name at once.
 
+        `fault` looks at the file where no hash is known: it says what is wrong with it, nothing if nothing is.
         Wrong bytes are deleted: `ChecksumError` says what came, what was expected, and from where.
         """
         self.sync()
@@ -81,6 +90,8 @@ class PartFile:
             wrong = f"has {self.n_bytes:,} bytes, expected {size_bytes:,}"
         elif sha256 is not None and self.sha256() != sha256:
             wrong = f"has SHA-256 {self.sha256()}, expected {sha256}"
+        elif sha256 is None and fault is not None:
+            wrong = fault(self.path)
         if wrong:
             self.path.unlink()
             raise ChecksumError(

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 class Progress:
     """A state of one job. `done_bytes` never falls within one `description`; None: the total is not known.
 
-    `source` says where the bytes come from: "hub", "pypi" or "disk" (checking what is there, or waiting).
+    `source` says where the bytes come from: "hub", "pypi", "modelscope", "web" or "disk" (checking what is there, or
+    waiting).
     """
 
     description: str

@@ -17,24 +17,29 @@ DEFAULT_QUANT = "Q4_K_M"  # what llama.cpp's -hf takes when no quantisation is n
 _PART = re.compile(r"-(\d{5})-of-(\d{5})(?=\.gguf$)", re.IGNORECASE)
 
 
-def choose_files(names: Iterable[str], quant: str | None, repo: str) -> list[str]:
+def gguf_models(names: Iterable[str]) -> dict[str, list[str]]:
+    """The models among files: path without part numbers to its files in order."""
+    return _group(name for name in names if is_model_file(name))
+
+
+def choose_files(names: Iterable[str], quant: str | None, repo: str, scheme: str = "hf:") -> list[str]:
     """The file, or all parts of the split file, that hold `quant`, the one to load first.
 
     Without `quant`: the only model of the repository, else its Q4_K_M. Raises `QuantNotFoundError` naming
     what was wanted and what is there, if nothing or more than one model matches, or a part is missing.
     """
-    models = _group(name for name in names if is_model_file(name))
+    models = gguf_models(names)
     if not models:
         raise QuantNotFoundError(f"{repo} holds no GGUF files. Choose a repository whose name ends in -GGUF.")
     if quant is None and len(models) == 1:
         matches = list(models)
     else:
-        matches = [model for model in models if _holds(model, quant or DEFAULT_QUANT)]
+        matches = [model for model in models if names_quant(model, quant or DEFAULT_QUANT)]
     there = ", ".join(files[0] for files in models.values())
     if len(matches) != 1:
         wanted = quant or f"no quantisation (so {DEFAULT_QUANT} is looked for)"
         found = "none matches" if not matches else f"{len(matches)} match"
-        way_out = f"Write hf:{repo}:QUANT or hf:{repo}/FILE.gguf for one of them."
+        way_out = f"Write {scheme}{repo}:QUANT or {scheme}{repo}/FILE.gguf for one of them."
         raise QuantNotFoundError(f"{wanted} was asked for, and of the models in {repo} {found}: {there}. {way_out}")
     return _whole(models[matches[0]], repo)
 
@@ -54,14 +59,14 @@ def is_part(file: str) -> bool:
 
 
 def _group(names: Iterable[str]) -> dict[str, list[str]]:
-    """Model (its path without part numbers) to its files in order."""
     models: dict[str, list[str]] = {}
     for name in sorted(names):
         models.setdefault(_PART.sub("", name), []).append(name)
     return models
 
 
-def _holds(model: str, quant: str) -> bool:
+def names_quant(model: str, quant: str) -> bool:
+    """Whether the path of a model names `quant`, in any letter case."""
     if not re.match(r"[A-Za-z-]+\d", quant):
         return False  # every quantisation's name begins like Q4, IQ4, F16, UD-Q4; K_M is a piece of one
     # `_` may stand before a quantisation (model_Q4_K_M) but after it it would continue the name (Q4_K_M)

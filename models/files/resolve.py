@@ -6,21 +6,22 @@ nothing of what is inside the file but its first bytes.
 
 from __future__ import annotations
 
-import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from laploop.engine.gguf import check_head, shard_paths
 
-from ..errors import ChecksumError, ModelError, ModelNotFoundError, ModelUnavailableError, QuantNotFoundError
-from . import download, hub_cache, pypi
+from ..errors import ChecksumError, ModelError, ModelNotFoundError, ModelUnavailableError
+from . import download, hub_cache, pypi, web
 from .catalogue import Catalogue, CatalogueEntry
-from .progress import Progress, ProgressFunction, silent
-from .quants import DEFAULT_QUANT, choose_files, parts_of
-from .spec import HubSpec, PathSpec, parse_spec
+from .other_programs import local_models
+from .progress import ProgressFunction, silent
+from .repository import OFFLINE_VARIABLES, find_in_repository, offline_variable, why_offline
+from .spec import HubSpec, OllamaSpec, PathSpec, Spec, UrlSpec, parse_spec
 from .store import Store, sha256_of
 
-OFFLINE_VARIABLES = ("LAPLOOP_OFFLINE", "HF_HUB_OFFLINE")
+__all__ = ["OFFLINE_VARIABLES", "ResolvedModel", "offline_variable", "on_disk", "resolve_model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +56,16 @@ def resolve_model(
     """
     catalogue, store = catalogue or Catalogue.load(), store or Store.default()
     told, is_offline = progress or silent, bool(offline) or offline_variable() is not None
-    parsed = parse_spec(spec, hub=hub, catalogue=catalogue)
+    parsed = _parsed(spec, hub, catalogue)
     entry = None
     if isinstance(parsed, PathSpec):
         path = parsed.path
     elif isinstance(parsed, HubSpec):
-        path = _from_hub_spec(parsed, is_offline, store, told)
+        path = find_in_repository(parsed, is_offline, store, told)
+    elif isinstance(parsed, UrlSpec):
+        path = _from_address(parsed, is_offline, store, told)
+    elif isinstance(parsed, OllamaSpec):
+        path = _from_ollama(parsed)
     else:
         entry = parsed.entry
         path = _from_catalogue(entry, is_offline, catalogue, store, told)
@@ -69,27 +74,38 @@ def resolve_model(
     return ResolvedModel(path, spec, entry.name if entry else path.stem, entry)
 
 
-def offline_variable() -> str | None:
-    """The environment variable that says "no network", if one does."""
-    for name in OFFLINE_VARIABLES:
-        if os.environ.get(name, "").strip().lower() in ("1", "true", "yes", "on"):
-            return name
-    return None
+def _parsed(spec: str, hub: bool, catalogue: Catalogue) -> Spec:
+    """As `parse_spec`; an unknown name's error tells what other programs have under a name like it."""
+    try:
+        return parse_spec(spec, hub=hub, catalogue=catalogue)
+    except ModelNotFoundError as error:
+        word = spec.strip().lower().rsplit("/", 1)[-1].partition(":")[0]
+        like = [model.name for model in local_models() if len(word) > 2 and word in model.name.lower()]
+        if not like:
+            raise
+        raise ModelNotFoundError(f"{error} On this machine: {', '.join(like[:10])}.") from error
 
 
 def on_disk(entry: CatalogueEntry, store: Store) -> Path | None:
-    """Where the file of `entry` lies (laploop's store, then the hub's cache), judged by its size alone."""
-    return next(iter(_candidates(entry, store)), None)
+    """Where the file of `entry` lies: laploop's store, the hub's cache, other programs'; judged by size and name, or by
+    the hash that its keeper claims."""
+    return next(_candidates(entry, store), None)
 
 
-def _candidates(entry: CatalogueEntry, store: Store) -> list[Path]:
-    places = [store.path(entry.file)]
+def _candidates(entry: CatalogueEntry, store: Store) -> Iterator[Path]:
+    seen = []
     # the pinned commit, and whatever is cached as main
-    for revision in dict.fromkeys((entry.revision, None)):
-        cached = hub_cache.cached_file(entry.repo, entry.file, revision)
-        if cached is not None and cached not in places:
-            places.append(cached)
-    return [path for path in places if path.is_file() and entry.size_bytes in (None, path.stat().st_size)]
+    revisions = dict.fromkeys((entry.revision, None))
+    cached = (hub_cache.cached_file(entry.repo, entry.file, revision) for revision in revisions)
+    for path in (store.path(entry.file), *filter(None, cached)):
+        if path not in seen and path.is_file() and entry.size_bytes in (None, path.stat().st_size):
+            seen.append(path)
+            yield path
+    for model in local_models():
+        same_name = entry.file.lower() in (model.path.name.lower(), (model.file or "").lower())
+        same_size = entry.size_bytes == model.size_bytes or (entry.size_bytes is None and same_name)
+        if model.path not in seen and (model.sha256 == entry.sha256 or (model.sha256 is None and same_size)):
+            yield model.path
 
 
 def _from_catalogue(
@@ -146,60 +162,36 @@ def _checked_on_disk(
         if path == store.path(entry.file):
             path.unlink()
             reasons.append(f"disk: {path} was damaged (SHA-256 {actual[:12]}…) and has been deleted")
-        elif hub_cache.discard(path, entry.sha256):
+        elif hub_cache.is_inside(path) and hub_cache.discard(path, entry.sha256):
             reasons.append(f"disk: the hub's cache had a damaged {entry.file}, which has been deleted")
         else:
             reasons.append(f"disk: {path} is another version of the file")
     return None
 
 
-def _from_hub_spec(spec: HubSpec, offline: bool, store: Store, progress: ProgressFunction) -> Path:
-    """What is cached for the repository serves without asking whether the hub has a newer version."""
+def _from_ollama(spec: OllamaSpec) -> Path:
+    models = [model for model in local_models() if model.origin == "Ollama"]
+    for model in models:
+        if model.name.lower() == f"ollama:{spec.name}".lower():
+            return model.path
+    there = ", ".join(model.name for model in models) or "no GGUF model"
+    raise ModelNotFoundError(f"Ollama's store holds no {spec.name}; it holds {there}. `ollama pull` fetches into it.")
 
-    def choose(names: list[str]) -> list[str]:
-        return parts_of(spec.file, names, spec.repo) if spec.file else choose_files(names, spec.quant, spec.repo)
 
-    def cached_path(file: str) -> Path | None:
-        return hub_cache.cached_file(spec.repo, file, spec.revision)
-
-    cached = hub_cache.cached_names(spec.repo, spec.revision)
-    try:
-        chosen = choose(cached) if cached else []
-    except QuantNotFoundError:
-        chosen = []
-    here = cached_path(chosen[0]) if chosen else None
-    # without a quantisation the hub decides what the default is, unless the usual default is already here
-    if here is not None and (offline or spec.quant or spec.file or DEFAULT_QUANT.lower() in chosen[0].lower()):
-        return here
-    wanted = f"hf:{spec.repo}" + (f"/{spec.file}" if spec.file else f":{spec.quant}" if spec.quant else "")
-    if offline:
-        there = f"of this repository: {', '.join(cached)}" if cached else "nothing of this repository"
-        raise ModelUnavailableError(
-            f"{wanted} is not on this machine and {_why_offline()}. On disk is {there}. "
-            f"Go online once and run `laploop models pull {wanted}`, or give a path."
+def _from_address(spec: UrlSpec, offline: bool, store: Store, progress: ProgressFunction) -> Path:
+    path = store.path(web.stored_name(spec))
+    if not path.is_file():
+        if offline:
+            raise ModelUnavailableError(
+                f"{spec} is not on this machine and {why_offline()}. Go online once and run `laploop models pull` with "
+                "it, or give a path."
+            )
+        return web.fetch(spec, store, progress)
+    if spec.sha256 and not store.is_verified(path, spec.sha256) and sha256_of(path, progress) != spec.sha256:
+        raise ChecksumError(
+            f"{path} came from {spec} and is not the file of this hash. `laploop models rm` removes it."
         )
-    try:
-        download.probe()
-        files = choose(download.list_files(spec.repo, spec.revision))
-        for file in files:
-            download.fetch(download.Wanted(spec.repo, file, spec.revision), store, progress)
-    except ModelUnavailableError as error:
-        if here is not None:
-            progress(Progress(f"hub not reached ({error}); using {here.name} from its cache", 0, None, "disk"))
-            return here
-        raise ModelUnavailableError(
-            f"{wanted} could not be fetched. hub: {str(error).rstrip('.')}. "
-            "Check the network and proxy settings, set HF_ENDPOINT to a mirror, or give a path."
-        ) from error
-    first = cached_path(files[0])
-    if first is None:
-        raise ModelError(f"{wanted} was fetched, but the hub's cache does not show it. Check HF_HOME and its disk.")
-    return first
-
-
-def _why_offline() -> str:
-    variable = offline_variable()
-    return f"{variable} is set" if variable else "the network is not to be used (offline)"
+    return path
 
 
 def _offline_message(what: str, pull: str, catalogue: Catalogue, store: Store, reasons: list[str]) -> str:
@@ -208,7 +200,7 @@ def _offline_message(what: str, pull: str, catalogue: Catalogue, store: Store, r
     there += [str(path) for path in store.files() if path.name not in known]
     damaged = f" {'; '.join(reasons)}." if reasons else ""
     return (
-        f"{what} is not on this machine and {_why_offline()}.{damaged} "
+        f"{what} is not on this machine and {why_offline()}.{damaged} "
         f"On disk: {', '.join(there) or 'no model'}. "
         f"Go online once and run `laploop models pull {pull}`, or give the path of a .gguf file."
     )

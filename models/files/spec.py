@@ -2,9 +2,9 @@
 
 Forms: a short name of the catalogue with an optional quantisation (`qwen3-1.7b`, `qwen3-1.7b:q4_k_m`); a path
 to a file, or to a folder with exactly one model; `hf:owner/repo[:quant]` and `hf:owner/repo/file.gguf` (what
-llama.cpp's `-hf` takes, with the prefix); an address of a file on the hub. `owner/repo` alone is refused,
-with a hint, because it could as well be a path. Looks at the disk for paths only; knows nothing of the
-network.
+llama.cpp's `-hf` takes, with the prefix), the same with `ms:` for ModelScope; `owner/repo:quant`; an address of a file;
+`ollama:name[:tag]`. `owner/repo` alone is refused, with a hint, because it could as well be a path. Looks at the disk
+for paths only; knows nothing of the network.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from ..errors import ModelNotFoundError
 from .catalogue import Catalogue, CatalogueEntry
 
 _REPO = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}", re.ASCII)
+_QUANT = re.compile(r"[A-Za-z-]*\d\w*", re.ASCII)
 _NOT_A_MODEL = ("mmproj", "imatrix")  # image projectors and calibration data also end in .gguf
 
 
@@ -30,12 +31,41 @@ class PathSpec:
 
 @dataclass(frozen=True, slots=True)
 class HubSpec:
-    """A file, or the files of a quantisation, in a repository on the hub."""
+    """A file, or the files of a quantisation, in a repository; `scheme` "hf:" is the hub, "ms:" ModelScope."""
 
     repo: str
     quant: str | None = None
     file: str | None = None
     revision: str | None = None
+    scheme: str = "hf:"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}{self.repo}" + (f"/{self.file}" if self.file else f":{self.quant}" if self.quant else "")
+
+
+@dataclass(frozen=True, slots=True)
+class UrlSpec:
+    """A file anywhere; the hash is what stands behind `#sha256=` in its address, as package indexes write it."""
+
+    url: str
+    sha256: str | None = None
+
+    def __str__(self) -> str:
+        """The address without what may be secret in it."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return unquote(urlsplit(self.url).path).rsplit("/", 1)[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class OllamaSpec:
+    """A model of Ollama's store by its name there, such as `llama3.2:1b`."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +75,7 @@ class NameSpec:
     entry: CatalogueEntry
 
 
-Spec = PathSpec | HubSpec | NameSpec
+Spec = PathSpec | HubSpec | NameSpec | UrlSpec | OllamaSpec
 
 
 def parse_spec(text: str, *, hub: bool = False, catalogue: Catalogue | None = None) -> Spec:
@@ -67,8 +97,12 @@ def parse_spec(text: str, *, hub: bool = False, catalogue: Catalogue | None = No
 
 
 def _parse(text: str, hub: bool, catalogue: Catalogue | None) -> Spec:
-    if text.lower().startswith("hf:"):
-        return _hub(text[3:].removeprefix("//"), text)
+    scheme, rest = text[:3].lower(), text[3:].removeprefix("//")
+    if scheme in ("hf:", "ms:"):
+        return _hub(rest, text, scheme)
+    if text.lower().startswith("ollama:"):
+        name = text[len("ollama:") :].removeprefix("//")
+        return OllamaSpec(name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest")
     if text.lower().startswith(("http://", "https://")):
         return _address(text)
     if hub:
@@ -76,8 +110,10 @@ def _parse(text: str, hub: bool, catalogue: Catalogue | None) -> Spec:
     if _looks_like_path(text):
         return PathSpec(_model_in(Path(text).expanduser(), text))
     if "/" in text or "\\" in text:
-        repo = _REPO.fullmatch(text.partition(":")[0])
-        hint = f" For the repository on the hub write hf:{text}." if repo else ""
+        repo, _, quant = text.partition(":")
+        if _REPO.fullmatch(repo) and _QUANT.fullmatch(quant):
+            return _hub(text, text)
+        hint = f" For the repository on the hub write hf:{text}." if _REPO.fullmatch(repo) else ""
         raise ModelNotFoundError(f"There is no file or folder {text!r}.{hint} {_forms(catalogue)}")
     return NameSpec((catalogue or Catalogue.load()).find(text))
 
@@ -119,13 +155,14 @@ def _model_in(path: Path, text: str) -> Path:
     raise ModelNotFoundError(f"There is no file {text}. {there} `laploop models list` shows what is known.")
 
 
-def _hub(rest: str, text: str) -> HubSpec:
+def _hub(rest: str, text: str, scheme: str = "hf:") -> HubSpec:
     head, _, quant = rest.partition(":")
     pieces = head.split("/", 2)
     repo = "/".join(pieces[:2])
     if len(pieces) < 2 or not _REPO.fullmatch(repo) or ".." in repo:
         raise ModelNotFoundError(
-            f"{text!r} names no repository; expected hf:owner/repo, hf:owner/repo:quant or hf:owner/repo/file.gguf."
+            f"{text!r} names no repository; expected {scheme}owner/repo, {scheme}owner/repo:quant or "
+            f"{scheme}owner/repo/file.gguf."
         )
     file = pieces[2] if len(pieces) == 3 and pieces[2] else None
     if file is None and quant.lower().endswith(".gguf"):
@@ -133,32 +170,33 @@ def _hub(rest: str, text: str) -> HubSpec:
     if file is not None:
         if quant or ".." in file.split("/") or not file.lower().endswith(".gguf"):
             raise ModelNotFoundError(f"{text!r}: expected a .gguf file after the repository, and no quantisation.")
-        return HubSpec(repo, file=file)
+        return HubSpec(repo, file=file, scheme=scheme)
     if ":" in rest and not quant:
         raise ModelNotFoundError(f"{text!r}: a quantisation is missing after the colon, for example :Q4_K_M.")
-    return HubSpec(repo, quant=quant or None)
+    return HubSpec(repo, quant=quant or None, scheme=scheme)
 
 
-def _address(text: str) -> HubSpec:
-    """A hub address from a browser: /blob/ is the page about the file, /resolve/ the file; both will do."""
+def _address(text: str) -> HubSpec | UrlSpec:
+    """An address from a browser. On the hub /blob/ is the page about the file, /resolve/ the file; both will do."""
     from huggingface_hub import constants
 
     parts = urlsplit(text)
     hosts = {urlsplit(url).netloc for url in (constants.ENDPOINT, constants.HUGGINGFACE_CO_URL_HOME)}
-    pieces = unquote(parts.path).strip("/").split("/", 4)
-    if (
-        parts.netloc in hosts
-        and len(pieces) == 5
-        and pieces[2] in ("blob", "resolve", "raw")
-        and pieces[4].lower().endswith(".gguf")
-    ):
+    path = unquote(parts.path)
+    if not path.lower().endswith(".gguf") or not parts.hostname:
+        raise ModelNotFoundError(
+            f"{text} is not the address of a .gguf file (https://host/…/file.gguf, or on the hub "
+            "…/owner/repo/resolve/main/file.gguf). Download it with a browser and give its path."
+        )
+    pieces = path.strip("/").split("/", 4)
+    if parts.netloc in hosts and len(pieces) == 5 and pieces[2] in ("blob", "resolve", "raw"):
         owner, name, _, revision, file = pieces
         if _REPO.fullmatch(f"{owner}/{name}") and ".." not in (revision, *file.split("/")):
             return HubSpec(f"{owner}/{name}", file=file, revision=revision)
-    raise ModelNotFoundError(
-        f"{text} is not the address of a .gguf file in a repository on the hub "
-        "(…/owner/repo/resolve/main/file.gguf). Download it with a browser and give its path."
-    )
+    _, _, sha256 = parts.fragment.lower().partition("sha256=")
+    if parts.fragment and not re.fullmatch(r"[0-9a-f]{64}", sha256):
+        raise ModelNotFoundError(f"{text}: behind # only sha256= and 64 hex digits are understood.")
+    return UrlSpec(parts._replace(fragment="").geturl(), sha256 or None)
 
 
 def _some(names: list[str]) -> str:
@@ -167,4 +205,4 @@ def _some(names: list[str]) -> str:
 
 def _forms(catalogue: Catalogue | None) -> str:
     names = (catalogue or Catalogue.load()).names()
-    return f"Name a model ({', '.join(names)}), a .gguf file, or hf:owner/repo[:quant]."
+    return f"Name a model ({', '.join(names)}), a .gguf file or its address, hf:owner/repo[:quant], or ms:…"

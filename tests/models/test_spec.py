@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from laploop.models.errors import ModelNotFoundError, QuantNotFoundError
 from laploop.models.files.quants import choose_files, parts_of
-from laploop.models.files.spec import HubSpec, NameSpec, PathSpec, parse_spec
+from laploop.models.files.spec import HubSpec, NameSpec, OllamaSpec, PathSpec, UrlSpec, parse_spec
 
 DATA = Path(__file__).parents[1] / "data" / "download.jsonl"
 CASES = {case["id"]: case for case in map(json.loads, DATA.read_text(encoding="utf-8").splitlines())}
@@ -31,16 +31,22 @@ def test_short_names(text: str) -> None:
         ("hf:a/b/c.gguf", HubSpec("a/b", file="c.gguf")),
         ("hf:a/b/sub/c.GGUF", HubSpec("a/b", file="sub/c.GGUF")),
         ("hf:a/b:c.gguf", HubSpec("a/b", file="c.gguf")),
+        ("ms:a/b", HubSpec("a/b", scheme="ms:")),
+        ("MS:a/b:q4_k_m", HubSpec("a/b", quant="q4_k_m", scheme="ms:")),
+        ("ms:a/b/c.gguf", HubSpec("a/b", file="c.gguf", scheme="ms:")),
     ],
 )
 def test_hub_specs(text: str, expected: HubSpec) -> None:
     assert parse_spec(text) == expected
 
 
-def test_bare_repository_needs_the_flag() -> None:
-    assert parse_spec("a/b:Q8_0", hub=True) == HubSpec("a/b", quant="Q8_0")
-    with pytest.raises(ModelNotFoundError, match="hf:a/b:Q8_0"):
-        parse_spec("a/b:Q8_0")
+def test_a_bare_repository_needs_the_flag_or_a_quantisation() -> None:
+    assert parse_spec("a/b", hub=True) == HubSpec("a/b")
+    assert parse_spec("a/b:q8_0", hub=True) == parse_spec("a/b:q8_0") == HubSpec("a/b", quant="q8_0")
+    with pytest.raises(ModelNotFoundError, match="hf:a/b"):
+        parse_spec("a/b")
+    with pytest.raises(ModelNotFoundError, match="no file or folder"):
+        parse_spec("a/b:latest")
 
 
 @pytest.mark.parametrize(
@@ -71,9 +77,25 @@ def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     for page in ("blob", "resolve", "raw"):
         address = f"https://mirror.invalid/a/b/{page}/main/dir/my%20model.gguf?download=true"
         assert parse_spec(address) == HubSpec("a/b", file="dir/my model.gguf", revision="main")
-    for other in ("https://elsewhere.invalid/a/b/resolve/main/c.gguf", "https://mirror.invalid/a/b"):
+    for other in ("https://elsewhere.invalid/a/b/c.safetensors", "https://mirror.invalid/a/b", "https:///c.gguf"):
         with pytest.raises(ModelNotFoundError, match="give its path"):
             parse_spec(other)
+
+
+def test_addresses_elsewhere_carry_a_hash_if_they_like() -> None:
+    address = "https://me:secret@elsewhere.invalid/d/my%20model.gguf?key=secret"
+    plain = parse_spec(address)
+    assert isinstance(plain, UrlSpec) and plain == UrlSpec(address)
+    assert (plain.name, str(plain)) == ("my model.gguf", "https://elsewhere.invalid/d/my%20model.gguf")
+    assert parse_spec(f"{address}#sha256={'AB' * 32}") == UrlSpec(address, "ab" * 32)
+    for wrong in ("#sha256=12", "#part"):
+        with pytest.raises(ModelNotFoundError, match="64 hex digits"):
+            parse_spec(address + wrong)
+
+
+def test_a_name_of_ollama_is_a_tag_of_it() -> None:
+    assert parse_spec("ollama:llama3.2:1b") == OllamaSpec("llama3.2:1b")
+    assert parse_spec("Ollama:hf.co/a/b") == OllamaSpec("hf.co/a/b:latest")
 
 
 def test_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +149,7 @@ def test_any_text_is_parsed_or_refused_by_name(text: str) -> None:
     except ModelNotFoundError as error:
         assert str(error)
     else:
-        assert isinstance(parsed, PathSpec | HubSpec | NameSpec)
+        assert isinstance(parsed, PathSpec | HubSpec | NameSpec | UrlSpec | OllamaSpec)
 
 
 @pytest.mark.parametrize("case_id", ["C098", "C099", "C100"])
