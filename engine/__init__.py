@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .config import EngineConfig, SamplingParams
     from .engine import Engine
-    from .errors import BackendError, BadModelFileError, ContextError, EngineError, GrammarError
+    from .errors import BackendError, BadModelFileError, ContextError, EngineError, GrammarError, StateFileError
     from .gguf import GGUFFile, read_gguf
     from .grammar import Grammar
     from .sequence import Step, TokenLogprob
@@ -27,6 +27,7 @@ _HOME = {
     "Grammar": "grammar",
     "GrammarError": "errors",
     "SamplingParams": "config",
+    "StateFileError": "errors",
     "Step": "sequence",
     "TokenLogprob": "sequence",
     "read_gguf": "gguf",
@@ -42,6 +43,7 @@ __all__ = [
     "Grammar",
     "GrammarError",
     "SamplingParams",
+    "StateFileError",
     "Step",
     "TokenLogprob",
     "read_gguf",

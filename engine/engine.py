@@ -10,11 +10,11 @@ from __future__ import annotations
 import random
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Tokens
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from . import native
 from .between_steps import look_up
@@ -25,6 +25,7 @@ from .gguf import GGUFFile, kv_bytes, read_gguf
 from .grammar import Grammar
 from .guide import Guide
 from .hardware import n_threads
+from .kept_states import KeptStates
 from .matcher import Matcher
 from .memory import ELEMENT_BYTES, available_bytes, check_memory
 from .prefixes import Prefixes, StateCopy, file_stamps
@@ -34,6 +35,10 @@ from .stepper import Stepper
 from .vocabulary import Vocabulary
 from .writer import Writer
 
+T = TypeVar("T")
+
+#: Most bytes of a state in a file of its own.
+MOST_STATE_BYTES = 1_000_000_000
 _CLOSED = "the engine is closed"
 _DRAFT_MAX = 15  # with the token in front a batch of 16, which costs little more than one of 8 (docs/log.md)
 
@@ -71,6 +76,9 @@ class Engine:
         self._prefixes = Prefixes.open(header, stamps, config, self.model, self.context, self.n_gpu_layers)
         self._copy: StateCopy | None = None
         self._slots = Slots(self.context, config.n_seq_max, self._prefixes)
+        self._kept = KeptStates(
+            header, stamps, config, self.n_gpu_layers, self.context, self._slots, self.kv_size_bytes
+        )
         self._writer = Writer(self.context, self.vocabulary)
         self._payoff = Payoff()
         self._active: list[Sequence] = []
@@ -100,6 +108,10 @@ class Engine:
         if config.n_gpu_layers == 0 or not native.supports_gpu():
             check_memory(header, config, available_bytes() if memory_bytes is None else memory_bytes)
         return cls(path, header, config)
+
+    def __repr__(self) -> str:
+        how = "closed" if self._closed else f"{self.n_ctx:,} tokens of context, {self.device}"
+        return f"<Engine {self.path.name}, {how}>"
 
     def __enter__(self) -> Engine:
         return self
@@ -154,6 +166,63 @@ class Engine:
     def detokenize(self, tokens: Iterable[int]) -> str:
         """Text of tokens."""
         return self.vocabulary.detokenize(tokens)
+
+    # -- conversations kept in files ------------------------------------------------------------------------------
+
+    def save_state(
+        self, path: str | Path, tokens: Tokens[int], note: bytes = b"", *, most_bytes: int = MOST_STATE_BYTES
+    ) -> int:
+        """Write what the cache holds of a prompt to a file of its owner's, so that another process need not compute it.
+
+        Args:
+            path: the file; it is the old one or the whole new one, whatever happens. Only the user can read it.
+            tokens: the prompt.
+            note: anything; it comes back with the state.
+            most_bytes: most bytes of keys and values; what would be more is left out at the end.
+
+        Returns:
+            How many of the tokens it holds: those at the start that are in the cache. 0 where the model's states cannot
+            be cut (recurrent layers, sliding windows); the note is saved all the same.
+
+        Raises:
+            OSError: it cannot be written.
+            EngineError: the engine is closed.
+        """
+        held = self._between_steps(lambda: self._kept.copy(list(tokens), most_bytes))
+        self._kept.write(Path(path), held, note)
+        return len(held.tokens)
+
+    def load_state(self, path: str | Path) -> tuple[int, bytes]:
+        """Put a state that was saved into the cache, for the next prompt that begins with its tokens.
+
+        Returns:
+            How many tokens that are, 0 if there is no room for them at present; and the note.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            StateFileError: it is damaged, not readable, or of another model, build or cache type.
+            EngineError: the engine is closed.
+        """
+        held, note = self._kept.read(Path(path))
+        return self._between_steps(lambda: self._kept.put(held, sum(s.n_reserved for s in self._active))), note
+
+    def _between_steps(self, work: Callable[[], T]) -> T:
+        """Run `work` in the thread that decodes, when the step under way is over."""
+        results: list[T] = []
+
+        def run() -> int:
+            self._reap()  # what has ended leaves its slot
+            if self._copy:  # before its cells are another's
+                self._copy.make()
+                self._copy = None
+            results.append(work())
+            return 0
+
+        with self._lock:
+            if self._closed:
+                raise EngineError(_CLOSED)
+            self._stepper.run(run)
+        return results[0]
 
     # -- generating -----------------------------------------------------------------------------------------------
 

@@ -15,6 +15,10 @@ class BadModelFileError(EngineError):
     """The file is not a GGUF that can be loaded: pointer, page, truncated, damaged, or of another version."""
 
 
+class StateFileError(EngineError):
+    """A saved KV state cannot be used: damaged, of another model, build or cache type, or not readable."""
+
+
 class ContextError(EngineError):
     """The tokens do not fit the context window."""
 

@@ -95,7 +95,7 @@ class PrefixStore:
                 found.append((-n_shared, len(held), path))
         for minus_shared, _, path in sorted(found):
             with self._guarded(path):
-                held, state = read_file(path, key)
+                held, state, _ = read_file(path, key)
                 if not np.array_equal(held[:-minus_shared], wanted[:-minus_shared]):
                     continue  # replaced since its head was read
                 with contextlib.suppress(OSError):  # a store that may only be read

@@ -91,6 +91,30 @@ class Slots:
         if not sequence.n_generated:
             sequence.timings.n_cached = len(slot.cached)
 
+    def adopt(self, tokens: list[int], state: bytearray, n_reserved: int) -> bool:
+        """Load a state that was saved into the idle slot used longest ago, unless a slot holds all of it already; False
+        if there is no room for it, or llama.cpp refused it.
+
+        Args:
+            tokens: what it is of.
+            state: llama.cpp's bytes.
+            n_reserved: cells that the active generations may come to need.
+        """
+        if any(slot.shared_with(tokens) == len(tokens) for slot in self._all):
+            return True
+        idle = sorted((s for s in self._all if not s.busy), key=lambda s: s.last_used)
+        free = self._context.n_ctx - n_reserved - len(tokens)
+        if not idle or free < 0:
+            return False
+        slot = idle[0]
+        for other in idle:
+            if other is slot or sum(len(s.cached) for s in idle) > free:
+                self.forget(other, 0)
+        if not self._context.restore(slot.seq_id, state, len(tokens)):
+            return False
+        slot.cached[:], slot.last_used = tokens, time.monotonic()
+        return True
+
     def forget(self, slot: Slot, start: int) -> None:
         """Drop a slot's cells from position `start` on; all of them where the model cannot drop a part."""
         # Asked for even where nothing should be left to forget: an aborted batch may have left cells behind.

@@ -1,7 +1,7 @@
 """The file of one saved KV state: magic, head, tokens, state, and a digest of it all.
 
-    b"LAPLOOP\\x01", length of the head (uint32), head (JSON: key, n_tokens, state_bytes, model),
-    tokens (int32 each), state, BLAKE2b-256 of everything before it; all numbers little-endian
+    b"LAPLOOP\\x01", length of the head (uint32), head (JSON: key, n_tokens, note_bytes, state_bytes, model),
+    tokens (int32 each), note, state, BLAKE2b-256 of everything before it; all numbers little-endian
 
 Nothing of it is pickled, and nothing is believed before the digest is right. Knows no folder and no other file.
 """
@@ -14,7 +14,7 @@ import os
 import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,23 @@ class StateKey:
         return hashlib.blake2b(json.dumps(asdict(self), sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
-def file_parts(key: StateKey, held: NDArray[np.int32], state: bytes | bytearray, model: str) -> list[bytes | bytearray]:
+class SavedState(NamedTuple):
+    """What a file holds.
+
+    Args:
+        held: the tokens, (n_tokens,) int32.
+        state: llama.cpp's bytes for them.
+        note: what the one who saved it put beside them.
+    """
+
+    held: NDArray[np.int32]
+    state: bytearray
+    note: bytes
+
+
+def file_parts(
+    key: StateKey, held: NDArray[np.int32], state: bytes | bytearray, model: str, note: bytes = b""
+) -> list[bytes | bytearray]:
     """What a file holds in front of its digest.
 
     Args:
@@ -59,10 +75,12 @@ def file_parts(key: StateKey, held: NDArray[np.int32], state: bytes | bytearray,
         held: its tokens, (n_tokens,) int32.
         state: llama.cpp's bytes.
         model: a name, for lists.
+        note: anything.
     """
-    facts = {"key": asdict(key), "n_tokens": len(held), "state_bytes": len(state), "model": model}
+    facts = {"key": asdict(key), "n_tokens": len(held), "note_bytes": len(note), "state_bytes": len(state)}
+    facts["model"] = model
     text = json.dumps(facts).encode()
-    return [_MAGIC + struct.pack("<I", len(text)) + text, held.astype("<i4").tobytes(), state]
+    return [_MAGIC + struct.pack("<I", len(text)) + text, held.astype("<i4").tobytes(), note, state]
 
 
 def write_file(path: Path, parts: list[bytes | bytearray]) -> None:
@@ -86,19 +104,19 @@ def read_head(file: BinaryIO, size_bytes: int) -> tuple[dict[str, Any], NDArray[
     n_text = struct.unpack("<I", start[len(_MAGIC) :])[0]
     try:
         head = json.loads(file.read(min(n_text, _MOST_HEAD_BYTES)))
-        n_tokens, n_state = head["n_tokens"], head["state_bytes"]
+        n_tokens, n_note, n_state = head["n_tokens"], head.setdefault("note_bytes", 0), head["state_bytes"]
         _ = head["model"], head["key"]
     except (ValueError, KeyError, TypeError) as error:
         raise DamagedError("damaged") from error
-    if not (isinstance(n_tokens, int) and isinstance(n_state, int) and n_tokens >= 0 and n_state >= 0):
+    if not all(isinstance(n, int) and n >= 0 for n in (n_tokens, n_note, n_state)):
         raise DamagedError("damaged")
-    if len(start) + n_text + 4 * n_tokens + n_state + DIGEST_BYTES != size_bytes:
+    if len(start) + n_text + 4 * n_tokens + n_note + n_state + DIGEST_BYTES != size_bytes:
         raise DamagedError("truncated or damaged")
     return head, np.frombuffer(file.read(4 * n_tokens), dtype="<i4").astype(np.int32)
 
 
-def read_file(path: Path, key: StateKey) -> tuple[NDArray[np.int32], bytearray]:
-    """The tokens and the state of a file, all of it checked. Raises DamagedError."""
+def read_file(path: Path, key: StateKey) -> SavedState:
+    """The tokens, the state and the note of a file, all of it checked. Raises DamagedError."""
     with path.open("rb") as file:
         stat = os.fstat(file.fileno())
         if hasattr(os, "geteuid") and stat.st_uid not in (os.geteuid(), 0):
@@ -106,6 +124,7 @@ def read_file(path: Path, key: StateKey) -> tuple[NDArray[np.int32], bytearray]:
         head, held = read_head(file, stat.st_size)
         if head["key"] != asdict(key):
             raise DamagedError("of another model or build")
+        note = file.read(head["note_bytes"])
         n_before = file.tell()
         state = bytearray(head["state_bytes"])
         n_read = file.readinto(state)
@@ -115,4 +134,4 @@ def read_file(path: Path, key: StateKey) -> tuple[NDArray[np.int32], bytearray]:
     digest.update(state)
     if n_read != len(state) or digest.digest() != stored:
         raise DamagedError("damaged")
-    return held, state
+    return SavedState(held, state, note)

@@ -15,20 +15,23 @@ from pathlib import Path
 from typing import Any
 
 from laploop.engine import Engine, EngineConfig, Grammar
+from laploop.engine.engine import MOST_STATE_BYTES
 from laploop.engine.sequence import Sequence as Generation
+from typing_extensions import Unpack
 
 from .beginning import Beginnings
 from .budgets import Budgets, Watch, n_cut
 from .completion import ChatCompletionChunk, Cost, Outcome, Stamp, reply_chunks
 from .content_logprobs import ContentLogprobs
+from .conversation_file import load_conversation, save_conversation
 from .dialect import Dialect, detect_dialect, get_dialect
 from .errors import RequestError, TemplateError
 from .files.progress import ProgressFunction
 from .files.resolve import resolve_model
 from .grammar import reply_grammar
 from .model import Model
-from .parsing.parser import OutputParser
-from .requests.request import Request
+from .parsing.parser import OutputParser, ParsedOutput
+from .requests.request import Request, RequestOptions
 from .retelling import retold
 from .sampling import sampling_of
 from .schemas.violations import call_violations
@@ -131,6 +134,42 @@ class ChatModel(Model):
         """Tokens of the prompt that these messages and tools make."""
         return len(self._transcripts.tokens_of(self.render(Request.of(messages, {"tools": tools}))))
 
+    def save_state(
+        self,
+        path: str | Path,
+        messages: Sequence[dict[str, Any]],
+        *,
+        most_bytes: int = MOST_STATE_BYTES,
+        **options: Unpack[RequestOptions],
+    ) -> int:
+        """Write what this model has read of a conversation (tokens, and their KV state) to a file, for `load_state`.
+
+        Args:
+            path: the file; it is the old one or the whole new one, whatever happens. Only the user can read it.
+            messages: the conversation, with its replies.
+            most_bytes: most bytes of keys and values; what would be more is left out at the end.
+            options: those of its requests, above all the tools.
+
+        Returns:
+            The tokens whose state it holds.
+
+        Raises:
+            RequestError: messages or options are wrong.
+            OSError: it cannot be written.
+        """
+        request = Request.of(messages, options)
+        return save_conversation(Path(path), request, self.engine, self._transcripts, self.render, most_bytes)
+
+    def load_state(self, path: str | Path) -> int:
+        """Continue the conversation that `save_state` wrote: its next request computes only what is new in it.
+
+        What cannot be used (damaged, of another model, build or KV type) is told in a warning and changes nothing.
+
+        Returns:
+            The tokens that need not be computed; 0 also where there is no such file.
+        """
+        return load_conversation(Path(path), self.engine, self._transcripts)
+
     def _stream(self, request: Request) -> Iterator[ChatCompletionChunk]:
         family = self.dialect_of(request)
         if family.labels:
@@ -223,23 +262,27 @@ class ChatModel(Model):
             yield stamp(delta, logprobs=logprobs)
         raw = b"".join(written.raw)
         parsed, cost = parser.result(), _cost(generation, written.n_reasoning)
-        self._remember(plan, raw, generation.tokens, parsed.message)
+        self._remember(plan, raw, generation.tokens, None if parser.stopped else parsed)
         found = call_violations(parsed.message.get("tool_calls") or (), request.tools)
         return Outcome(parsed, raw.decode("utf-8", "replace"), cost, found)
 
-    def _remember(self, plan: _Plan, raw: bytes, tokens: Sequence[int], message: dict[str, Any]) -> None:
-        """Keep the tokens of a reply as far as the next prompt will repeat it: but for the label of a next section, and
-        for a stop text."""
-        request, n, family = plan.request, len(tokens), self.dialect_of(plan.request)
-        wanted = len(said_before(raw, family.labels)) if family.labels else len(raw)
-        wanted = min([wanted, *(at for stop in request.stop if (at := raw.find(stop.encode())) >= 0)])
+    def _remember(self, plan: _Plan, raw: bytes, tokens: Sequence[int], parsed: ParsedOutput | None) -> None:
+        """Keep the tokens of a reply as far as the next prompt will repeat it: but for the label of a next section, or
+        a stop text, where `parsed` is None because the output holds more than its message."""
+        request, n = plan.request, len(tokens)
+        labels = self.dialect_of(request).labels
+        wanted = len(said_before(raw, labels)) if labels else len(raw)
+        if parsed is None:
+            wanted = min([wanted, *(at for stop in request.stop if (at := raw.find(stop.encode())) >= 0)])
         while len(raw) > wanted:
             n -= 1
             raw = raw.removesuffix(self.engine.vocabulary.bytes_of(tokens[n : n + 1]))
+        told = retold(self.render, request, parsed, self._turn_ends) if parsed else None
+        if told:
+            self._transcripts.remember(told, "", tokens[:n])
+            return
         with contextlib.suppress(UnicodeDecodeError):  # cut inside a character: no prompt can begin with this text
-            text, think = raw.decode("utf-8"), family.think or self._plain.think
-            told = retold(self.render, request, plan.prompt, text, message, self._turn_ends, think)
-            self._transcripts.remember(told or plan.prompt, "" if told else text, tokens[:n])
+            self._transcripts.remember(plan.prompt, raw.decode("utf-8"), tokens[:n])
 
     def _deltas(
         self, generation: Generation, watch: Watch, written: _Written, stamp: Stamp

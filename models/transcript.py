@@ -30,11 +30,16 @@ class Transcripts:
     def tokens_of(self, prompt: Prompt) -> list[int]:
         """Tokens of a prompt: those of the longest remembered text that it begins with, then the new tail's."""
         text = CUT.join(prompt.pieces)
-        with self._lock:
-            known = max((k for k in self._known if text.startswith(k)), key=len, default="")
-            head = self._known[known] if known else []
+        known, head = self.longest(prompt)
         tail = text[len(known) :]
         return head + (self._tokenize(tail.split(CUT), not known) if tail else [])
+
+    def longest(self, prompt: Prompt) -> tuple[str, list[int]]:
+        """The longest remembered text that a prompt begins with, and its tokens; nothing of either if there is none."""
+        text = CUT.join(prompt.pieces)
+        with self._lock:
+            known = max((k for k in self._known if text.startswith(k)), key=len, default="")
+            return known, self._known[known] if known else []
 
     def remember(self, prompt: Prompt, output: str, tokens: Sequence[int]) -> None:
         """Keep the tokens of a prompt and of the output that followed it."""
