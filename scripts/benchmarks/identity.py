@@ -42,6 +42,7 @@ class Recorder:
         self._sampler, self._n_vocab = sampler, n_vocab
         self._script = None if script is None else iter(script)
         self.choices: list[Choice] = []
+        self.tokens: Sequence[int] = ()  # of the prompt and of what followed it so far
 
     def sample(self, context: NativeContext, i: int) -> int:
         """Choose from the logits of the batch's token `i`."""
@@ -77,8 +78,9 @@ def recorded(engine: Engine, scripts: Iterator[Sequence[int]] | None = None) -> 
     def tapped(*args: Any, **kwargs: Any) -> Any:
         sequence = prepare(*args, **kwargs)
         script = None if scripts is None else next(scripts)
-        sequence.sampler = Recorder(sequence.sampler, engine.vocabulary.n_tokens, script)
-        recorders.append(sequence.sampler)
+        recorder = sequence.sampler = Recorder(sequence.sampler, engine.vocabulary.n_tokens, script)
+        recorder.tokens = sequence.tokens
+        recorders.append(recorder)
         return sequence
 
     engine.prepare = tapped  # type: ignore[method-assign]

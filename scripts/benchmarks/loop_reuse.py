@@ -1,10 +1,12 @@
 """A tool loop evaluates each token once: what each round's prompt costs, and whether the text is that of no reuse.
 
-    python scripts/benchmarks/loop_reuse.py [-m qwen2.5-coder-0.5b] [--rounds 4] [--exact]
+    python scripts/benchmarks/loop_reuse.py [-m qwen2.5-coder-0.5b] [--rounds 4] [--dialect qwen2.5] [--exact]
 
 So many rounds of calls with canned results (one holds the text of a control token), then an answer, all greedy. What is
 evaluated is counted where llama.cpp is called. A round must evaluate what is new since the round before, and the tail
-of its reply: a token that was chosen last was never decoded, nor was what the grammar put behind it.
+of its reply: a token that was chosen last was never decoded, nor was what the grammar put behind it. "retold" are the
+tokens of the reply that the prompt does not repeat, because the template tells the call in other marks than the model
+took (qwen2.5-coder's fences; with --dialect qwen2.5 it may only write the template's own).
 
 Then the conversation so far is put to an engine that has just been loaded and whose cache is empty. Its text must be
 the same: bit by bit with `--exact` on Q8_0 weights; else the tokens of the loop are put through the fresh engine, and
@@ -26,6 +28,7 @@ from typing import Any
 from identity import EXACT, Comparison, Recorder, compare, recorded, together
 from laploop.agent.prompts import system_prompt
 from laploop.engine import Engine, EngineConfig
+from laploop.engine.slots import shared_prefix
 from laploop.models import ChatModel
 from laploop.models.requests.request import Request
 from laploop.tools import builtin_tools
@@ -47,8 +50,9 @@ class Round:
     prompt: int
     cached: int  # as `usage` says
     evaluated: int  # of the prompt, counted at llama_decode
-    new: int  # in the prompt since the round before: neither in its prompt nor in its reply
+    new: int  # in the prompt since the round before: behind what it shares with that prompt and its reply
     tail: int  # of the reply before: chosen and never decoded
+    retold: int  # of the reply before: not in this prompt
     generated: int
     text: str
     as_told: bool = True
@@ -115,30 +119,32 @@ class Loop:
             )
 
 
-def measure(path: str, config: EngineConfig, n_rounds: int) -> tuple[list[Round], Comparison]:
+def measure(path: str, config: EngineConfig, n_rounds: int, dialect: str | None) -> tuple[list[Round], Comparison]:
     """Run the loop; ask every round of a fresh engine too."""
     rounds: list[Round] = []
     comparisons = []
-    with ChatModel.load(path, config=config) as model:
+    with ChatModel.load(path, config=config, dialect=dialect) as model:
         loop = Loop(model, n_rounds)
-        n_total = n_decoded = 0
+        before: list[int] = []  # the tokens of the round before, prompt and reply
+        n_decoded = 0
         for i in range(n_rounds + 1):
             with counted(model.engine) as times, recorded(model.engine) as recorders:
                 reply = loop.ask(model, i)
             prompt_tokens = _prompt(model, loop)
-            usage, n = reply["usage"], len(prompt_tokens)
+            usage, n, shared = reply["usage"], len(prompt_tokens), shared_prefix(before, prompt_tokens)
             row = Round(
                 n,
                 usage["prompt_tokens_details"]["cached_tokens"],
                 sum(times[:n]),
-                n - n_total,
-                n_total - n_decoded,
+                n - shared,
+                max(shared - n_decoded, 0),
+                len(before) - shared,
                 usage["completion_tokens"],
                 reply["choices"][0]["raw_output"],
             )
             if len(recorders) > 1:  # an empty reply was asked again for words: the last prompt token came in twice
                 row.evaluated -= 1
-            n_total, n_decoded = usage["total_tokens"], len(times)
+            before, n_decoded = list(recorders[-1].tokens), len(times)
             if i:  # the first round has nothing to reuse
                 comparisons.append(_fresh(path, config, loop, i, row, prompt_tokens, recorders))
             rounds.append(row)
@@ -155,7 +161,7 @@ def _fresh(
     path: str, config: EngineConfig, loop: Loop, i: int, row: Round, tokens: list[int], recorders: list[Recorder]
 ) -> Comparison:
     """Ask round `i` of a fresh engine; where its text is another one, put the loop's tokens through it."""
-    with ChatModel.load(path, config=config) as fresh:
+    with ChatModel.load(path, config=config, dialect=loop.model.dialect) as fresh:
         row.as_told = _prompt(fresh, loop) == tokens
         fresh._transcripts = loop.model._transcripts  # the same tokens, however their text may be split
         with recorded(fresh.engine) as others:
@@ -179,12 +185,13 @@ def main() -> int:
     parser.add_argument("-m", "--model", default="qwen2.5-coder-0.5b")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("-c", "--n-ctx", type=int, default=4096)
+    parser.add_argument("--dialect", help="the family's syntax; the template's by default")
     parser.add_argument("--exact", action="store_true", help="a cache of bf16 with flash attention: for Q8_0 weights")
     options = parser.parse_args()
     # No drafts: a wrong one is decoded in vain, and would be counted.
     config = EngineConfig(n_ctx=options.n_ctx, draft_max=0, prefix_cache_bytes=0, **(EXACT if options.exact else {}))
-    rounds, identity = measure(options.model, config, options.rounds)
-    names = ("prompt", "cached", "evaluated", "new", "tail", "generated")
+    rounds, identity = measure(options.model, config, options.rounds, options.dialect)
+    names = ("prompt", "cached", "evaluated", "new", "tail", "retold", "generated")
     print("{:>5}".format("round") + ("{:>11}" * len(names)).format(*names) + "  as told  text as fresh")
     for i, row in enumerate(rounds, 1):
         figures = "".join(f"{getattr(row, name):>11}" for name in names)
@@ -201,6 +208,7 @@ def main() -> int:
             {
                 "benchmark": "loop_reuse",
                 "model": options.model,
+                "dialect": options.dialect,
                 "exact": options.exact,
                 "each_token_once": exact,
                 "same_text": same,
