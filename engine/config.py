@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from .errors import EngineError
+from .values import MAX_INT, Range, shown
 
 # llama.cpp's names for KV cache types (-ctk, -ctv) and ggml's numbers for them (ggml.h, enum ggml_type).
 KV_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2, "q4_1": 3, "q5_0": 6, "q5_1": 7}
@@ -16,6 +18,18 @@ KV_TYPES = {"f32": 0, "f16": 1, "bf16": 30, "q8_0": 8, "q4_0": 2, "q4_1": 3, "q5
 def _require(ok: bool, message: str) -> None:
     if not ok:
         raise EngineError(message)
+
+
+def _check_numbers(settings: Any, ranges: Mapping[str, Range]) -> None:
+    """None passes where it is the default."""
+    for setting in fields(settings):
+        value, allowed = getattr(settings, setting.name), ranges.get(setting.name)
+        if allowed and not (value is None and setting.default is None):
+            _require(allowed.takes(value), f"{setting.name} must be {allowed}, got {shown(value)}")
+
+
+def _check_choice(name: str, value: Any, known: Iterable[str]) -> None:
+    _require(value in list(known), f"{name} {shown(value)}; known: {', '.join(known)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +42,7 @@ class EngineConfig:
         n_ubatch: most tokens computed at once inside it (-ub).
         n_threads: threads for single tokens; None takes what affinity, cgroup quota and physical cores allow.
         n_threads_batch: threads for prompts; None takes n_threads.
-        n_gpu_layers: layers on the GPU (-ngl); None takes all where the build has a GPU, else 0.
+        n_gpu_layers: layers on the GPU (-ngl), -1 for all; None takes all where the build has a GPU, else 0.
         n_seq_max: conversations that one decode can serve; more than fit wait.
         flash_attn: "auto", "on" or "off" (-fa).
         type_k, type_v: KV cache types (-ctk, -ctv), see KV_TYPES. A quantised V cache needs flash attention.
@@ -61,23 +75,22 @@ class EngineConfig:
     prefix_cache_dir: Path | None = None
 
     def __post_init__(self) -> None:
-        _require(self.n_ctx >= 0, f"n_ctx must be 0 (the model's own) or more, got {self.n_ctx}")
-        for name in ("n_batch", "n_ubatch", "n_seq_max"):
-            _require(getattr(self, name) >= 1, f"{name} must be at least 1, got {getattr(self, name)}")
+        _check_numbers(self, _ENGINE_NUMBERS)
         _require(
             self.n_seq_max <= self.n_batch,
             f"n_seq_max must be at most n_batch ({self.n_batch}), one token each a decode; got {self.n_seq_max}",
         )
-        _require((self.draft_max or 0) >= 0, f"draft_max must be 0 (no drafts) or more, got {self.draft_max}")
-        _require(self.n_seq_max < 256, f"n_seq_max must be at most 255, got {self.n_seq_max}")  # llama.h: LLAMA_MAX_SEQ
-        _require(self.prefix_cache_bytes >= 0, f"prefix_cache_bytes must be 0 or more, got {self.prefix_cache_bytes}")
-        for name in ("n_threads", "n_threads_batch"):
+        for name in ("use_mmap", "jump_forward"):
             value = getattr(self, name)
-            _require(value is None or value >= 1, f"{name} must be at least 1, got {value}")
-        _require(self.flash_attn in ("auto", "on", "off"), f"flash_attn {self.flash_attn!r}; known: auto, on, off")
-        for name in ("type_k", "type_v"):
-            value = getattr(self, name)
-            _require(value in KV_TYPES, f"{name} {value!r}; known: {', '.join(KV_TYPES)}")
+            _require(isinstance(value, bool), f"{name} must be True or False, got {shown(value)}")
+        _check_choice("flash_attn", self.flash_attn, ("auto", "on", "off"))
+        _check_choice("type_k", self.type_k, KV_TYPES)
+        _check_choice("type_v", self.type_v, KV_TYPES)
+        folder = self.prefix_cache_dir
+        _require(
+            folder is None or isinstance(folder, Path),
+            f"prefix_cache_dir must be a pathlib.Path, or None for laploop's own folder; got {shown(folder)}",
+        )
         quantised = self.type_v not in ("f32", "f16", "bf16")
         _require(
             not (quantised and self.flash_attn == "off"),
@@ -90,7 +103,36 @@ class EngineConfig:
         return max(64, self.n_seq_max + 1, 1 + (self.draft_max or 0))
 
 
+_NOT_NEGATIVE = Range(0, MAX_INT, whole=True)
+_COUNT = Range(1, MAX_INT, whole=True)
+_ENGINE_NUMBERS = {
+    "n_ctx": _NOT_NEGATIVE,
+    "n_batch": _COUNT,
+    "n_ubatch": _COUNT,
+    "n_threads": Range(1, 512, whole=True),  # ggml.h: GGML_MAX_N_THREADS
+    "n_threads_batch": Range(1, 512, whole=True),
+    "n_gpu_layers": Range(-1, MAX_INT, whole=True),
+    "n_seq_max": Range(1, 255, whole=True),  # llama.h: LLAMA_MAX_SEQ is 256, and one is ours
+    "draft_max": _NOT_NEGATIVE,
+    "prefix_cache_bytes": Range(0, whole=True),
+}
 _COLDEST = 1e-6
+# What single precision can still add to a logit, or multiply it by, so that the sum stays finite.
+_MOST = 1_000_000
+_SAMPLING_NUMBERS = {
+    "temperature": Range(0, _MOST),
+    "top_k": _NOT_NEGATIVE,
+    "top_p": Range(0, 1, with_low=False),
+    "min_p": Range(0, 1),
+    "repeat_penalty": Range(1 / _MOST, _MOST),
+    "presence_penalty": Range(-_MOST, _MOST),
+    "frequency_penalty": Range(-_MOST, _MOST),
+    "penalty_last_n": Range(0, 1_000_000, whole=True),  # llama.cpp keeps a ring of so many
+    "n_greedy": _NOT_NEGATIVE,
+    "n_logprobs": _NOT_NEGATIVE,
+    "seed": Range(-math.inf, whole=True),
+}
+_BIAS = Range(-_MOST, _MOST)
 _ANY_SEED = 2**32 - 1  # llama.h: LLAMA_DEFAULT_SEED
 
 
@@ -132,12 +174,13 @@ class SamplingParams:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        _require(self.temperature >= 0, f"temperature must be 0 or more, got {self.temperature}")
-        _require(self.top_k >= 0, f"top_k must be 0 or more, got {self.top_k}")
-        _require(0 < self.top_p <= 1, f"top_p must be above 0 and at most 1, got {self.top_p}")
-        _require(0 <= self.min_p <= 1, f"min_p must be 0…1, got {self.min_p}")
-        _require(self.repeat_penalty > 0, f"repeat_penalty must be above 0, got {self.repeat_penalty}")
-        _require((self.n_logprobs or 0) >= 0, f"n_logprobs must be 0 or more, got {self.n_logprobs}")
+        _check_numbers(self, _SAMPLING_NUMBERS)
+        _require(
+            isinstance(self.logit_bias, Mapping), f"logit_bias must map tokens to numbers, got {shown(self.logit_bias)}"
+        )
+        for token, bias in self.logit_bias.items():
+            _require(_NOT_NEGATIVE.takes(token), f"logit_bias is for tokens, {_NOT_NEGATIVE}; got {shown(token)}")
+            _require(_BIAS.takes(bias), f"logit_bias of token {token} must be {_BIAS}, got {shown(bias)}")
         if self.temperature < _COLDEST:
             object.__setattr__(self, "temperature", 0.0)
         if self.seed is not None:

@@ -121,7 +121,9 @@ class NativeModel:
         self._lock = RLock()
         self.vocab = C.llama_model_get_vocab(self.pointer)
         self.n_vocab = int(C.llama_vocab_n_tokens(self.vocab))
-        self.n_ctx_train = int(C.llama_model_n_ctx_train(self.pointer))
+        self.n_ctx_train = (
+            int(C.llama_model_n_ctx_train(self.pointer)) % 2**32
+        )  # a uint32_t that llama.cpp gives as an int32_t
         self.n_params = int(C.llama_model_n_params(self.pointer))
         self.size_bytes = int(C.llama_model_size(self.pointer))
         self.eos = int(C.llama_vocab_eos(self.vocab))
@@ -204,7 +206,8 @@ class NativeContext:
         self._spare = config.n_seq_max if model.has_plain_cells else None
         params.n_seq_max = config.n_seq_max + (self._spare is not None)
         # Room for the logits of every token of a batch would be 150 MB with Qwen's vocabulary; few are ever asked for.
-        self._n_outputs = min(config.n_batch, config.n_outputs)
+        # But of one token a conversation at least, the spare one too: for fewer llama.cpp ends the process.
+        self._n_outputs = max(min(config.n_batch, config.n_outputs), params.n_seq_max)
         params.n_outputs_max = self._n_outputs
         params.n_threads = threads
         params.n_threads_batch = threads_batch

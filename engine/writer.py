@@ -142,6 +142,7 @@ class _Distribution:
     def __init__(self, logits: NDArray[np.float32], n_top: int) -> None:
         best = logits.max()
         self._logits = logits
+        n_top = min(n_top, len(logits))
         self._log_sum = float(best + np.log(np.exp(logits - best, dtype=np.float64).sum()))
         top: Tokens[int] = np.argpartition(logits, -n_top)[-n_top:].tolist() if n_top else []
         ranked = sorted(((t, float(logits[t]) - self._log_sum) for t in top), key=lambda pair: -pair[1])

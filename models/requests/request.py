@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from laploop.engine.values import shown
 from typing_extensions import TypedDict
 
+from ..errors import RequestError
 from . import request_checks as checks
 from .message_checks import checked_messages
 
@@ -120,6 +122,8 @@ class Request:
         Raises:
             RequestError: an unknown field, a wrong type or value, a broken message, a call without its result.
         """
+        if not isinstance(options, Mapping):
+            raise RequestError(f"the options of a request must be a mapping of fields, got {shown(options)}")
         checks.check_names(options, RequestOptions.__annotations__)
         given = {k: v for k, v in options.items() if v is not None}
         checks.check_options(given)

@@ -5,66 +5,56 @@ Does not read the schemas: see `schema.py`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from ..errors import RequestError
+from laploop.engine.values import shown
 
+from .plain import check_keys, check_plain, check_text, fail
 
-def _fail(message: str) -> NoReturn:
-    raise RequestError(message)
+_FUNCTION_KEYS = ("name", "description", "parameters", "strict")
+_CHOICES = ("auto", "none", "required")
 
 
 def tool_names(tools: Any) -> list[str]:
     """The names of the tools, each checked.
 
     Raises:
-        RequestError: no function tool, a name that is empty or doubled, or what could not come as JSON.
+        RequestError: no function tool, a name that is doubled or that no model can write, a field that is not known,
+            or what could not come as JSON.
     """
     if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Sequence):
-        _fail(f"tools must be a list, got {type(tools).__name__}")
+        fail(f"tools must be a list, got {shown(tools)}")
     names: list[str] = []
     for i, tool in enumerate(tools):
-        function = tool.get("function") if isinstance(tool, Mapping) else None
-        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            _fail(f'tools[{i}] is not {{"type": "function", "function": {{"name": …}}}}')
-        if tool.get("type", "function") != "function":
-            _fail(f"tools[{i}] has the type {tool['type']!r}; only functions are supported")
-        _check_plain(tool, f"tools[{i}] ({function['name']!r})")
-        if not function["name"].strip() or _has_surrogate(function["name"]):
-            _fail(f"tools[{i}] has the name {function['name']!r}, which no model can write")
-        if not isinstance(function.get("strict"), bool | None):
-            _fail(f"tools[{i}] ({function['name']}): strict must be True or False, got {function['strict']!r}")
-        if not isinstance(function.get("parameters") or {}, Mapping):
-            _fail(f"tools[{i}] ({function['name']}): parameters must be a JSON Schema object")
-        if function["name"] in names:
-            _fail(f"two tools are called {function['name']!r}")
-        names.append(function["name"])
+        name = _checked_name(tool, f"tools[{i}]")
+        if name in names:
+            fail(f"two tools are called {name!r}")
+        names.append(name)
     return names
 
 
-def _check_plain(value: Any, where: str) -> None:
-    """Refuse what could not come as JSON over a wire: sets, keys that are no text, NaN."""
-    try:
-        json.dumps(value, allow_nan=False)
-        keys_are_text = _keys_are_text(value)
-    except RecursionError:
-        _fail(f"{where} is nested too deeply")
-    except (TypeError, ValueError) as error:
-        _fail(f"{where} is not plain JSON: {error}")
-    if not keys_are_text:
-        _fail(f"{where} is not plain JSON: every key must be a text")
-
-
-def _has_surrogate(text: str) -> bool:
-    return any("\ud800" <= char <= "\udfff" for char in text)
-
-
-def _keys_are_text(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _keys_are_text(item) for key, item in value.items())
-    return not isinstance(value, list | tuple) or all(map(_keys_are_text, value))
+def _checked_name(tool: Any, where: str) -> str:
+    function = tool.get("function") if isinstance(tool, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        fail(f'{where} is not {{"type": "function", "function": {{"name": …}}}}')
+    name: str = function["name"]
+    if tool.get("type", "function") != "function":
+        fail(f"{where} has the type {shown(tool['type'])}; only functions are supported")
+    # What is not printable has to be escaped, which models do in many ways: such calls would not be this tool's.
+    if not name.strip() or not name.isprintable():
+        fail(f"{where} has the name {shown(name)}, which no model can write; expected printable characters")
+    where = f"{where} ({name})"
+    check_keys(tool, where, ("type", "function"))
+    check_keys(function, where, _FUNCTION_KEYS)
+    check_plain(tool, where)
+    if (description := function.get("description")) is not None:
+        check_text(description, f"{where}: description")
+    if not isinstance(function.get("parameters"), Mapping | None):
+        fail(f"{where}: parameters must be a JSON Schema object, got {shown(function['parameters'])}")
+    if not isinstance(function.get("strict"), bool | None):
+        fail(f"{where}: strict must be True or False, got {shown(function['strict'])}")
+    return name
 
 
 def check_choice(choice: Any, names: Sequence[str]) -> None:
@@ -74,25 +64,44 @@ def check_choice(choice: Any, names: Sequence[str]) -> None:
         RequestError: it has another shape, or asks for a tool that is not offered.
     """
     if isinstance(choice, str):
-        if choice not in ("auto", "none", "required"):
-            _fail(f'tool_choice {choice!r}; known: "auto", "none", "required", one function, allowed_tools')
+        if choice not in _CHOICES:
+            fail(f'tool_choice {shown(choice)}; known: "auto", "none", "required", one function, allowed_tools')
         if choice == "required" and not names:
-            _fail('tool_choice is "required" but no tools are offered')
+            fail('tool_choice is "required" but no tools are offered')
         return
-    try:
-        one = choice["type"] == "function"
-        named = (
-            [choice["function"]["name"]] if one else [t["function"]["name"] for t in choice["allowed_tools"]["tools"]]
-        )
-        mode = "required" if one else choice["allowed_tools"].get("mode", "auto")
-    except (KeyError, TypeError, AttributeError):
-        _fail(
+    kind = choice.get("type") if isinstance(choice, Mapping) else None
+    if kind == "function":
+        named, mode = [_named(choice, "tool_choice", ("name",))], "required"
+    elif kind == "allowed_tools" and isinstance(choice.get("allowed_tools"), Mapping):
+        check_keys(choice, "tool_choice", ("type", "allowed_tools"))
+        allowed = choice["allowed_tools"]
+        check_keys(allowed, "tool_choice: allowed_tools", ("mode", "tools"))
+        tools, mode = allowed.get("tools"), allowed.get("mode", "auto")
+        if not isinstance(tools, list | tuple):
+            fail(f"tool_choice: allowed_tools needs tools, a list; got {shown(tools)}")
+        # Whole tools are as good as their names.
+        named = [
+            _named(tool, f"tool_choice: allowed_tools: tools[{i}]", _FUNCTION_KEYS) for i, tool in enumerate(tools)
+        ]
+    else:
+        fail(
             'tool_choice must be {"type": "function", "function": {"name": …}} or '
-            '{"type": "allowed_tools", "allowed_tools": {"mode": …, "tools": […]}}'
+            f'{{"type": "allowed_tools", "allowed_tools": {{"mode": …, "tools": […]}}}}, got {shown(choice)}'
         )
     if mode not in ("auto", "required"):
-        _fail(f'allowed_tools has the mode {mode!r}; known: "auto", "required"')
+        fail(f'tool_choice: allowed_tools has the mode {shown(mode)}; known: "auto", "required"')
     if missing := [n for n in named if n not in names]:
-        _fail(f"tool_choice names {missing[0]!r}; offered: {', '.join(names) or 'none'}")
+        fail(f"tool_choice names {shown(missing[0])}; offered: {', '.join(names) or 'none'}")
     if mode == "required" and not named:
-        _fail("tool_choice requires a call but allows no tool")
+        fail("tool_choice requires a call but allows no tool")
+
+
+def _named(tool: Any, where: str, known: Sequence[str]) -> str:
+    """The name in {"type": "function", "function": {"name": …}}."""
+    function = tool.get("function") if isinstance(tool, Mapping) and tool.get("type") == "function" else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        fail(f'{where} must be {{"type": "function", "function": {{"name": …}}}}, got {shown(tool)}')
+    check_keys(tool, where, ("type", "function"))
+    check_keys(function, f"{where}: function", known)
+    name: str = function["name"]
+    return name

@@ -15,6 +15,9 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "
 RESULT = {"role": "tool", "tool_call_id": "c1", "content": "ok"}
 
 
+NAMED = {"type": "function", "function": {"name": "f"}}
+
+
 def calling(*calls: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": list(calls)}
 
@@ -54,13 +57,13 @@ for _ in range(3000):
         ({"tools": [{**TOOL, "type": "custom"}]}, r"tools\[0\] has the type 'custom'; only functions"),
         ({"tools": [{"function": {"name": " "}}]}, r"tools\[0\] has the name ' '"),
         ({"tools": [{"function": {"name": "\ud800"}}]}, r"tools\[0\] has the name '.ud800'"),
-        ({"tools": [{"function": {"name": "f", "description": {1}}}]}, r"tools\[0\] \('f'\) is not plain JSON.*set"),
+        ({"tools": [{"function": {"name": "f", "description": {1}}}]}, r"tools\[0\] \(f\) is not plain JSON.*set"),
         ({"tools": [{"function": {"name": "f", "parameters": {"properties": {1: {}}}}}]}, "every key must be a text"),
         (
             {"tools": [{"function": {"name": "f", "parameters": {"enum": [float("nan")]}}}]},
             "not plain JSON.*nan|NaN|JSON",
         ),
-        ({"tools": [{"function": {"name": "f", "parameters": DEEP}}]}, r"tools\[0\] \('f'\) is nested too deeply"),
+        ({"tools": [{"function": {"name": "f", "parameters": DEEP}}]}, r"tools\[0\] \(f\) is nested too deeply"),
         ({"tools": [TOOL, TOOL]}, "two tools.*'f'"),
         ({"tools": [TOOL], "tool_choice": "must"}, "'must'.*required"),
         ({"tools": [TOOL], "tool_choice": 5}, "tool_choice"),
@@ -120,11 +123,62 @@ for _ in range(3000):
         ({"response_format": {"type": "xml"}}, "'xml'.*json_object"),
         ({"response_format": "json"}, "response_format"),
         ({"response_format": {"type": "json_schema"}}, "json_schema"),
+        ({"temperature": 10**400}, "temperature must be a number ≥ 0 and ≤ 1000000, got 1000"),
+        ({"frequency_penalty": 10**400}, "frequency_penalty must be"),
+        ({"presence_penalty": -(10**5000)}, "presence_penalty must be .* got a int that cannot be shown"),
+        ({"repeat_penalty": 1e-300}, "repeat_penalty must be"),
+        ({"top_k": 2**31}, "top_k must be a whole number ≥ 0 and ≤ 2147483647"),
+        ({"max_tokens": -1}, "max_tokens must be a whole number ≥ 1, got -1"),
+        ({"logit_bias": {"9" * 5000: 1}}, "token ids.*'999"),
+        ({"logit_bias": {2**31: 1}}, "token ids.*2147483648"),
+        ({"logit_bias": {"٣": 1}}, "token ids"),
+        ({"logit_bias": {"7": 1, 7: 2}}, "names the token 7 twice"),
+        ({"reasoning_effort": ""}, "reasoning_effort ''; known: none"),
+        ({"reasoning_effort": 0}, "reasoning_effort 0; known: none"),
+        ({"reasoning_effort": []}, r"reasoning_effort \[\]; known: none"),
+        ({"store": 0}, "store can only be false, got 0"),
+        ({"stop": b""}, "stop must be a text or a list of texts, got b''"),
+        ({"stop": range(0)}, "stop must be a text"),
+        ({"stop": ["a", "\ud800"]}, "stop is not plain JSON.*surrogates"),
+        ({"user": "\udcff"}, r"user holds half a surrogate pair \(U\+DCFF\) at character 0"),
+        ({"metadata": {"a": "\ud800"}}, "metadata is not plain JSON"),
+        ({"response_format": {"type": "json_object", "schema": {}}}, "json_object takes no schema.*json_schema"),
+        ({"response_format": {"type": "json_object", "json_schema": {}}}, "json_object takes no schema"),
+        ({"response_format": {"type": "text", "strict": True}}, "'strict', which is not supported"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"shema": {}}}}, "'shema'.*known: name"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"strict": 1}}}, "strict must be True or False"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": 5}}}, "name must be a text, got 5"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": {"const": "\ud800"}}}},
+            "response_format is not plain JSON",
+        ),
+        ({"tools": [{**TOOL, "cache_control": {}}]}, r"tools\[0\] \(f\) has the field 'cache_control'"),
+        ({"tools": [{"function": {"name": "f", "parameters": []}}]}, r"parameters must be .* object, got \[\]"),
+        ({"tools": [{"function": {"name": "f", "parameters": False}}]}, "parameters must be"),
+        ({"tools": [{"function": {"name": "f", "description": 5}}]}, "description must be a text, got 5"),
+        ({"tools": [{"function": {"name": "f", "description": "\ud800"}}]}, "not plain JSON.*surrogates"),
+        ({"tools": [{"function": {"name": "f", "returns": {}}}]}, "'returns'.*known: name, description, parameters"),
+        ({"tools": [{"function": {"name": "a\nb"}}]}, r"has the name 'a.nb', which no model can write"),
+        ({"tools": [{"function": {"name": "a\u200bb"}}]}, "which no model can write"),
+        ({"tools": [TOOL], "tool_choice": {**NAMED, "name": "f"}}, "tool_choice has the field 'name'"),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f", "strict": True}}},
+            "function has the field 'strict'",
+        ),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": ["f"]}}}, "tool_choice must be"),
+        ({"tools": [TOOL], "tool_choice": {"type": "tool", "allowed_tools": {"tools": []}}}, "tool_choice must be"),
+        ({"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"tools": 5}}}, "needs tools"),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "allowed_tools", "allowed_tools": {"tools": [], "max": 1}}},
+            "allowed_tools has the field 'max'",
+        ),
     ],
 )
 def test_an_option_that_is_wrong_is_named(options: dict[str, Any], words: str) -> None:
     """Regression: wrong types ended in TypeError, KeyError, AttributeError, RecursionError and UnicodeEncodeError, or
-    only in the engine; a tool of another type, or without a name, was taken for a function."""
+    only in the engine; a tool of another type, or without a name, was taken for a function. What was empty, or stood
+    beside what was looked at, was dropped without a word; numbers of thousands of digits were a ValueError; a name
+    that models escape made calls of no tool."""
     with pytest.raises(RequestError, match=words):
         Request.of(USER, options)
 
@@ -149,9 +203,35 @@ def test_an_option_that_is_wrong_is_named(options: dict[str, Any], words: str) -
         ([*USER, calling(CALL, CALL), RESULT], "two calls.*'c1'"),
         ([*USER, calling({"type": "function", "function": {"name": "f", "arguments": "{}"}}), RESULT], "no id"),
         ([{"role": "user", "content": "x", "tool_calls": [CALL]}, RESULT], "assistant"),
+        ([{"role": "user", "content": "x", "name": 5}], r"messages\[0\]: name must be a text, got 5"),
+        ([{"role": "user", "content": 0}], "content must be a text or a list of text parts, got 0"),
+        ([{"role": "user", "content": b"x"}], "content must be a text"),
+        ([{"role": "user", "content": "\ud800"}], r"messages\[0\]: content holds half a surrogate pair \(U\+D800\)"),
+        ([{"role": "user", "content": [5]}], r"content\[0\] is of type 5: only text"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], "'image_url': only text"),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": "x", "cache": 1}]}],
+            r"content\[0\] has the field 'cache'",
+        ),
+        ([{"role": "user", "content": "x", "tool_call_id": "c"}], "only the role 'tool' has that"),
+        ([{"role": "user", "content": "x", "reasoning_content": "y"}], "only the role 'assistant' has that"),
+        ([{"role": "user", "content": "x", "refusal": 0}], "'refusal'"),
+        ([{"role": "user", "content": "x", 5: 1}], "the field 5"),
+        ([{"role": ["user"], "content": "x"}], r"role \['user'\]"),
+        ([*USER, {"role": "assistant", "content": "", "reasoning_content": []}], "reasoning_content must be a text"),
+        ([*USER, {"role": "assistant", "content": "", "tool_calls": {}}], "tool_calls must be a list"),
+        ([*USER, calling({**CALL, "type": "custom"}), RESULT], "type 'custom'; only functions"),
+        ([*USER, calling({**CALL, "name": "f"}), RESULT], "the call of f has the field 'name'"),
+        ([*USER, calling({**CALL, "function": {"name": "f", "parsed": 1}}), RESULT], "the field 'parsed'"),
+        ([*USER, calling({**CALL, "function": {"name": "f", "arguments": {"a": {1}}}}), RESULT], "not plain JSON"),
+        ([*USER, calling({**CALL, "function": {"name": "f", "arguments": 0}}), RESULT], "must be a JSON text, got 0"),
+        ([*USER, calling({**CALL, "function": {"name": "f", "arguments": "\udc00"}}), RESULT], "half a surrogate"),
+        ([*USER, calling({**CALL, "function": {"name": ""}}), RESULT], "tool_calls holds no"),
     ],
 )
 def test_a_message_that_is_wrong_is_named(messages: Any, words: str) -> None:
+    """Regression: what was falsy (0, {}, []) counted as missing, whatever it was; half a surrogate pair was a
+    UnicodeEncodeError, or a question mark in the prompt."""
     with pytest.raises(RequestError, match=words) as caught:
         Request.of(messages, {})
     assert isinstance(caught.value, ModelError)
@@ -218,6 +298,11 @@ def test_effort_and_budget_come_to_the_same_two_fields(
 ) -> None:
     request = Request.of(USER, options)
     assert (request.enable_thinking, request.thinking_budget) == (thinks, budget)
+
+
+def test_names_may_be_in_any_script() -> None:
+    tools = [{"function": {"name": "查天气"}}, {"function": {"name": "météo du jour"}}]
+    assert Request.of(USER, {"tools": tools}).tool_names == ["查天气", "météo du jour"]
 
 
 def test_numbers_beyond_a_float_are_numbers() -> None:

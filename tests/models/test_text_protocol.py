@@ -190,7 +190,7 @@ def test_what_was_said_is_never_read_as_more_than_it_was(parts: list[str]) -> No
 
 @pytest.mark.parametrize("name", ["two\nlines", " look", "look ", "a\tb"])
 def test_a_name_that_needs_more_than_its_line_is_refused(name: str) -> None:
-    with pytest.raises(RequestError, match="cannot stand on a line of its own"):
+    with pytest.raises(RequestError, match=r"cannot stand on a line of its own|no model can write"):
         spoken(tools=[tool(name)])
 
 
