@@ -30,7 +30,7 @@ from .files.progress import ProgressFunction
 from .files.resolve import resolve_model
 from .grammar import reply_grammar
 from .model import Model
-from .parsing.parser import OutputParser, ParsedOutput
+from .parsing.parser import OutputParser
 from .requests.request import Request, RequestOptions
 from .retelling import retold
 from .sampling import sampling_of
@@ -262,38 +262,38 @@ class ChatModel(Model):
             yield stamp(delta, logprobs=logprobs)
         raw = b"".join(written.raw)
         parsed, cost = parser.result(), _cost(generation, written.n_reasoning)
-        self._remember(plan, raw, generation.tokens, None if parser.stopped else parsed)
+        self._remember(plan, raw, generation.tokens, parsed.message)
         found = call_violations(parsed.message.get("tool_calls") or (), request.tools)
         return Outcome(parsed, raw.decode("utf-8", "replace"), cost, found)
 
-    def _remember(self, plan: _Plan, raw: bytes, tokens: Sequence[int], parsed: ParsedOutput | None) -> None:
-        """Keep the tokens of a reply as far as the next prompt will repeat it: but for the label of a next section, or
-        a stop text, where `parsed` is None because the output holds more than its message."""
-        request, n = plan.request, len(tokens)
-        labels = self.dialect_of(request).labels
-        wanted = len(said_before(raw, labels)) if labels else len(raw)
-        if parsed is None:
-            wanted = min([wanted, *(at for stop in request.stop if (at := raw.find(stop.encode())) >= 0)])
+    def _remember(self, plan: _Plan, raw: bytes, tokens: Sequence[int], message: dict[str, Any]) -> None:
+        """Keep the tokens of a reply as far as the next prompt will repeat it: but for the label of a next section, and
+        for a stop text."""
+        request, n, family = plan.request, len(tokens), self.dialect_of(plan.request)
+        wanted = len(said_before(raw, family.labels)) if family.labels else len(raw)
+        wanted = min([wanted, *(at for stop in request.stop if (at := raw.find(stop.encode())) >= 0)])
         while len(raw) > wanted:
             n -= 1
             raw = raw.removesuffix(self.engine.vocabulary.bytes_of(tokens[n : n + 1]))
-        told = retold(self.render, request, parsed, self._turn_ends) if parsed else None
-        if told:
-            self._transcripts.remember(told, "", tokens[:n])
-            return
         with contextlib.suppress(UnicodeDecodeError):  # cut inside a character: no prompt can begin with this text
-            self._transcripts.remember(plan.prompt, raw.decode("utf-8"), tokens[:n])
+            text, think = raw.decode("utf-8"), family.think or self._plain.think
+            told = retold(self.render, request, plan.prompt, text, message, self._turn_ends, think)
+            self._transcripts.remember(told or plan.prompt, "" if told else text, tokens[:n])
 
     def _deltas(
         self, generation: Generation, watch: Watch, written: _Written, stamp: Stamp
     ) -> Iterator[ChatCompletionChunk]:
         """The chunks of a generation as it comes."""
         generation.watch = watch
+        calling = None
         for step in self.engine.read(generation):
             written.raw.append(step.text)
             written.finish = step.finish_reason or written.finish
             for delta, logprobs in watch.deltas.popleft():
                 yield stamp(delta, logprobs=logprobs)
+            before, calling = calling, watch.calling
+            if calling and calling != before:
+                yield stamp({}, calling=calling)
         written.n_reasoning = watch.n_reasoning
 
 
