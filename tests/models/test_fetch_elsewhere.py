@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import random
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from noise_gguf import noise_gguf
 
 NAME = "tiny-Q8_0.gguf"
 REPO = "acme/tiny-GGUF"
 Make = Callable[..., Any]
-
-
-def gguf(size_bytes: int = 200_000, seed: int = 0) -> bytes:
-    """A GGUF with one tensor over the whole rest, so that a missing byte is seen."""
-    n = (size_bytes - 96) // 4
-    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 0)
-    row = struct.pack("<Q", 1) + b"t" + struct.pack("<IQIQ", 1, n, 0, 0)
-    head += row + bytes(96 - len(head + row))
-    return head + random.Random(seed).randbytes(4 * n)
 
 
 def sha(data: bytes) -> str:
@@ -40,7 +30,7 @@ def parts(fetch: Any) -> list[Path]:
 
 
 def test_fetched_once_and_found_offline(spec: str, hub: Any, fetcher: Make) -> None:
-    hub.files[NAME] = data = gguf()
+    hub.files[NAME] = data = noise_gguf()
     fetch = fetcher(hub)
     path = Path(fetch(spec)["path"])
     assert path.read_bytes() == data and path.is_relative_to(fetch.models) and path.name == NAME
@@ -51,7 +41,7 @@ def test_fetched_once_and_found_offline(spec: str, hub: Any, fetcher: Make) -> N
 
 
 def test_offline_and_not_here_asks_nobody(spec: str, hub: Any, fetcher: Make) -> None:
-    hub.files[NAME] = gguf()
+    hub.files[NAME] = noise_gguf()
     got = fetcher(hub)(spec, offline=True)
     assert got["kind"] == "ModelUnavailableError" and "not on this machine" in got["error"]
     assert hub.requests == []
@@ -59,7 +49,7 @@ def test_offline_and_not_here_asks_nobody(spec: str, hub: Any, fetcher: Make) ->
 
 @pytest.mark.parametrize("variant", ["cut", "interrupt"])
 def test_a_part_is_kept_and_continued(variant: str, spec: str, hub: Any, fetcher: Make) -> None:
-    hub.files[NAME] = data = gguf()
+    hub.files[NAME] = data = noise_gguf()
     fetch = fetcher(hub)
     hub.cuts = [60_000, 0, 0, 0]
     got = fetch(spec, **({"interrupt_at": 60_000} if variant == "interrupt" else {}))
@@ -73,17 +63,17 @@ def test_a_part_is_kept_and_continued(variant: str, spec: str, hub: Any, fetcher
 
 
 def test_a_part_of_an_older_version_is_dropped(spec: str, hub: Any, fetcher: Make) -> None:
-    hub.files[NAME] = gguf(seed=1)
+    hub.files[NAME] = noise_gguf(seed=1)
     fetch = fetcher(hub)
     hub.cuts = [60_000, 0, 0, 0]
     assert "error" in fetch(spec)
-    hub.cuts, hub.files[NAME] = [], gguf(seed=2)
-    assert Path(fetch(spec)["path"]).read_bytes() == gguf(seed=2)
+    hub.cuts, hub.files[NAME] = [], noise_gguf(seed=2)
+    assert Path(fetch(spec)["path"]).read_bytes() == noise_gguf(seed=2)
 
 
 def test_a_file_that_changes_in_the_middle_is_taken_whole(hub: Any, fetcher: Make) -> None:
     """Without a hash nobody would notice a file of two halves: If-Range makes the server send the new one."""
-    hub.files[NAME] = gguf(seed=1)
+    hub.files[NAME] = noise_gguf(seed=1)
     fetch = fetcher(hub)
     hub.cuts = [60_000]
     first = (
@@ -91,26 +81,26 @@ def test_a_file_that_changes_in_the_middle_is_taken_whole(hub: Any, fetcher: Mak
         "from laploop.models.files import transfer\n"
         f"transfer.time.sleep = lambda s: urllib.request.urlopen({hub.url + '/change'!r}, data=b'')\n"
     )
-    hub.on_change = lambda: hub.files.update({NAME: gguf(seed=2)})
-    assert Path(fetch(f"{hub.url}/plain/{NAME}", first=first)["path"]).read_bytes() == gguf(seed=2)
+    hub.on_change = lambda: hub.files.update({NAME: noise_gguf(seed=2)})
+    assert Path(fetch(f"{hub.url}/plain/{NAME}", first=first)["path"]).read_bytes() == noise_gguf(seed=2)
 
 
 def test_a_server_without_ranges_starts_over(spec: str, hub: Any, fetcher: Make) -> None:
-    hub.files[NAME] = data = gguf()
+    hub.files[NAME] = data = noise_gguf()
     hub.ranges, hub.cuts = False, [60_000]
     assert Path(fetcher(hub)(spec)["path"]).read_bytes() == data
 
 
 def test_wrong_bytes_are_deleted_and_named(spec: str, hub: Any, fetcher: Make) -> None:
-    data = gguf()
-    hub.files[NAME], hub.listed = gguf(seed=9), {NAME: data}
+    data = noise_gguf()
+    hub.files[NAME], hub.listed = noise_gguf(seed=9), {NAME: data}
     fetch = fetcher(hub)
     got = fetch(spec if spec.startswith("ms") else f"{spec}#sha256={sha(data)}")
     assert got["kind"] == "ChecksumError" and sha(data) in got["error"] and "deleted" in got["error"]
     assert parts(fetch) == [] and list(fetch.home.rglob("*.gguf")) == []
 
 
-@pytest.mark.parametrize("body", [b"<!doctype html><title>log in</title>", gguf()[:-40]], ids=["page", "short"])
+@pytest.mark.parametrize("body", [b"<!doctype html><title>log in</title>", noise_gguf()[:-40]], ids=["page", "short"])
 def test_what_is_no_whole_gguf_is_deleted(body: bytes, hub: Any, fetcher: Make) -> None:
     hub.files[NAME] = body
     fetch = fetcher(hub)
@@ -124,7 +114,7 @@ REFUSALS = {401: "refused access", 403: "refused access", 404: "has no", 429: "s
 
 @pytest.mark.parametrize("status", REFUSALS)
 def test_refusals_are_said_in_one_line(status: int, spec: str, hub: Any, fetcher: Make) -> None:
-    hub.files[NAME] = gguf()
+    hub.files[NAME] = noise_gguf()
     for kind in ("tree", "get"):
         hub.statuses = {kind: (status, "")}
         if kind == "tree" and spec.startswith("http"):
@@ -136,7 +126,7 @@ def test_refusals_are_said_in_one_line(status: int, spec: str, hub: Any, fetcher
 
 
 def test_tokens_go_where_they_belong(hub: Any, fetcher: Make) -> None:
-    hub.files[NAME] = gguf()
+    hub.files[NAME] = noise_gguf()
     fetch = fetcher(hub)
     fetch.env.update(HF_TOKEN="hf_secret", MODELSCOPE_API_TOKEN="ms_secret")
     fetch(f"{hub.url}/plain/{NAME}")
@@ -155,7 +145,7 @@ def test_nobody_there_is_said_within_seconds(fetcher: Make) -> None:
 
 
 def test_two_processes_fetch_once(spec: str, hub: Any, fetcher: Make) -> None:
-    hub.files[NAME], hub.slow_s = gguf(), 0.01
+    hub.files[NAME], hub.slow_s = noise_gguf(), 0.01
     fetch = fetcher(hub)
     running = [fetch.start(spec) for _ in range(2)]
     outputs = [process.communicate(timeout=60)[0] for process in running]
@@ -165,20 +155,20 @@ def test_two_processes_fetch_once(spec: str, hub: Any, fetcher: Make) -> None:
 
 def test_a_split_model_of_modelscope_is_fetched_whole(hub: Any, fetcher: Make) -> None:
     names = [f"t-Q8_0-0000{n}-of-00002.gguf" for n in (1, 2)]
-    hub.files = {name: gguf(seed=n) for n, name in enumerate(names)}
+    hub.files = {name: noise_gguf(seed=n) for n, name in enumerate(names)}
     path = Path(fetcher(hub)(f"ms:{REPO}:Q8_0")["path"])
     assert path.name == names[0]
     assert [path.with_name(name).read_bytes() for name in names] == list(hub.files.values())
 
 
 def test_wanted_quantisation_is_not_there(hub: Any, fetcher: Make) -> None:
-    hub.files = {"a-Q8_0.gguf": gguf(), "a-F16.gguf": gguf()}
+    hub.files = {"a-Q8_0.gguf": noise_gguf(), "a-F16.gguf": noise_gguf()}
     got = fetcher(hub)(f"ms:{REPO}:Q4_K_M")
     assert got["kind"] == "QuantNotFoundError" and "a-Q8_0.gguf" in got["error"] and f"ms:{REPO}:QUANT" in got["error"]
 
 
 def test_a_full_disk_is_said_before_the_transfer(spec: str, hub: Any, fetcher: Make) -> None:
-    hub.files[NAME] = gguf()
+    hub.files[NAME] = noise_gguf()
     first = "import shutil, collections\nshutil.disk_usage = lambda p: collections.namedtuple('U', 'free')(1000)"
     got = fetcher(hub)(spec, first=first)
     assert got["kind"] == "DiskSpaceError" and "1,000 are free" in got["error"]
