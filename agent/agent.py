@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequen
 from contextlib import aclosing
 from typing import Any
 
-from laploop.models import Model
+from laploop.models import ContextUse, Model
 from laploop.tools import Tool, given_up
 from typing_extensions import TypedDict, Unpack
 
@@ -34,6 +34,7 @@ from .run import Run, Settings
 from .schemas import check_schemas
 from .session import Opening, Session
 from .stop import Stop
+from .tokens import TokenCounter
 from .visibility import Bm25Selector, ToolSelector, Visible, names_of, tools_of_run
 
 #: Most tokens of one reply, thinking not counted: small models sometimes never end by themselves.
@@ -254,6 +255,16 @@ class Agent:
         if self.system_prompt is not None:
             return self.system_prompt or None
         return system_prompt(list(self.tools if tools is None else tools), language_of_messages(messages))
+
+    def context(self, session: Session | None = None) -> ContextUse:
+        """How full the model's context is before the next question: system prompt, tools, and each of the session's
+        messages (the first number is the system prompt's, where the agent adds one). Exact where the model counts
+        tokens itself, as those in this process do.
+        """
+        messages = list(session.messages) if session else []
+        prompt = self.prompt_for(messages)
+        system = [{"role": "system", "content": prompt}] if prompt is not None else []
+        return TokenCounter(self.model, self.tools.to_openai()).use([*system, *messages])
 
     def _start(self, question: Question, session: Session | None, options: RunOptions) -> Run:
         check_options(options, RunOptions.__annotations__)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from laploop.models import ContextUse
+
 from .json_text import dumps
 
 _CHARS_PER_TOKEN = 4  # the usual rule of thumb for English; an estimate, and marked as one
@@ -20,6 +22,7 @@ class TokenCounter:
 
     def __init__(self, model: object, tools: Sequence[dict[str, Any]] = ()) -> None:
         self._count = getattr(model, "count_tokens", None)
+        self._use = getattr(model, "context_use", None)
         self._tools = list(tools)
         self._around: int | None = None
         self.is_estimate = self._count is None
@@ -30,6 +33,17 @@ class TokenCounter:
         if self._count is not None:
             return int(self._count(list(messages), self._tools or None))
         return (sum(len(dumps(m)) for m in messages) + len(dumps(self._tools))) // _CHARS_PER_TOKEN
+
+    def use(self, messages: Sequence[dict[str, Any]]) -> ContextUse:
+        """How full the context is with these messages and the tools, and what each message takes of it."""
+        if not messages:
+            return ContextUse(self.n_ctx, (), 0, 0, self.is_estimate)
+        if self._use is not None:
+            use: ContextUse = self._use(list(messages), self._tools or None)
+            return use
+        costs = tuple(self.of_text(dumps(message)) for message in messages)
+        n_rest = max(0, self.of_messages(messages) - sum(costs))
+        return ContextUse(self.n_ctx, costs, 0, n_rest, self.is_estimate)
 
     def of_text(self, text: str) -> int:
         """Tokens of a text."""

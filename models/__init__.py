@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .chat import ChatModel
     from .completion import accumulate
+    from .context_use import ContextUse
     from .dialect import DIALECTS, Dialect
     from .errors import ModelError, ModelUnavailableError
     from .files.resolve import ResolvedModel, resolve_model
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "ChatModel": "chat",
+    "ContextUse": "context_use",
     "DIALECTS": "dialect",
     "Dialect": "dialect",
     "Model": "model",
@@ -48,6 +50,7 @@ _HOME = {
 __all__ = [
     "DIALECTS",
     "ChatModel",
+    "ContextUse",
     "Dialect",
     "Model",
     "ModelError",

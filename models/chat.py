@@ -23,6 +23,7 @@ from .beginning import Beginnings
 from .budgets import Budgets, Watch, n_cut
 from .completion import ChatCompletionChunk, Cost, Outcome, Stamp, reply_chunks
 from .content_logprobs import ContentLogprobs
+from .context_use import ContextUse, context_use
 from .conversation_file import load_conversation, save_conversation
 from .dialect import Dialect, detect_dialect, get_dialect
 from .errors import RequestError, TemplateError
@@ -133,6 +134,13 @@ class ChatModel(Model):
     def count_tokens(self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] | None = None) -> int:
         """Tokens of the prompt that these messages and tools make."""
         return len(self._transcripts.tokens_of(self.render(Request.of(messages, {"tools": tools}))))
+
+    def context_use(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] | None = None
+    ) -> ContextUse:
+        """How full the context is with these messages and tools, and what each message takes of it; exact."""
+        request = Request.of(messages, {"tools": tools})
+        return context_use(request, self.n_ctx, self.render, self._transcripts.tokens_of, self._turn_ends)
 
     def save_state(
         self,
