@@ -32,7 +32,8 @@ _RULES = ("auto", "ask", "deny")  # the mildest first: a tool is held to the str
 class ApprovalRequest:
     """A call that waits for an answer: its tool, and the checked arguments that it would run with.
 
-    `problem` says what was wrong with the arguments that the last answer put in their place.
+    `problem` says what was wrong with the arguments that the last answer put in their place; `preview` what the call
+    would change, where its tool can tell.
     """
 
     call_id: str
@@ -40,6 +41,7 @@ class ApprovalRequest:
     arguments: Mapping[str, Any]
     effects: frozenset[str]
     problem: str = ""
+    preview: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ def _approve(run: Run, call: Call, tool: Tool) -> Generator[Event, None, Call]:
         arguments = tool.checked(call.arguments).value
     except ToolError:
         return call  # it does not get as far as running: its result says what is wrong
-    request = ApprovalRequest(call.id, call.name, arguments, tool.effects)
+    request = ApprovalRequest(call.id, call.name, arguments, tool.effects, preview=tool.previewed(arguments))
     decision, by = yield from _decide(run, request)
     for _ in range(MAX_EDITS):
         problem = _problem(tool, decision)

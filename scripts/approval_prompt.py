@@ -114,6 +114,7 @@ def call_to_approve(request: ApprovalRequest) -> str:
         f"    {one_line(name)} = {clean(json.dumps(value, ensure_ascii=False))}"
         for name, value in request.arguments.items()
     ]
+    lines += [f"  | {clean(line)}" for line in request.preview.splitlines()]
     return "\n".join([*lines, f"  {clean(request.problem)}"] if request.problem else lines)
 
 

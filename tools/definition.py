@@ -65,6 +65,8 @@ class Tool:
         isolated: each call runs in a process of its own, which is killed at `timeout_s`. The function must be one
             that another process can import: at the top of a module that is not the main script.
         memory_mb: most address space of an isolated call's process; None for no limit.
+        preview: called with the arguments of a call that waits for a person's yes; gives what it would change, for
+            them to see. It must change nothing.
 
     Raises:
         RegistryError: the name is not allowed.
@@ -85,6 +87,7 @@ class Tool:
     strict: frozenset[str] = frozenset()
     isolated: bool = False
     memory_mb: int | None = 1024
+    preview: Callable[..., str] | None = None
     _binder: Binder = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -158,6 +161,15 @@ class Tool:
         except DeadlineError:
             raise ToolError(f"checking the arguments took longer than {self.timeout_s:g} s") from None
         return parsed
+
+    def previewed(self, arguments: Mapping[str, Any]) -> str:
+        """What `preview` says about checked arguments, or why the call would fail; "" where there is none to ask."""
+        if self.preview is None:
+            return ""
+        try:
+            return self.preview(**arguments)
+        except ToolError as error:
+            return f"It would fail: {error}"
 
     def invoke(self, arguments: Mapping[str, Any] | str, *, stop: threading.Event | None = None) -> ToolResult:
         """Run the tool on `arguments` (JSON text, or an object) and return its result; safe to call from any
@@ -237,6 +249,7 @@ def tool(
     strict: frozenset[str] | set[str] = ...,
     isolated: bool = ...,
     memory_mb: int | None = ...,
+    preview: Callable[..., str] | None = ...,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 
 
@@ -254,6 +267,7 @@ def tool(
     strict: frozenset[str] | set[str] = frozenset(),
     isolated: bool = False,
     memory_mb: int | None = 1024,
+    preview: Callable[..., str] | None = None,
 ) -> Tool | Callable[[Callable[..., Any]], Tool]:
     """Make a `Tool` of a function: `@tool`, or `@tool(effects={"read", "network"}, …)`.
 
@@ -268,6 +282,7 @@ def tool(
         return functools.partial(
             tool, name=name, description=description, effects=effects, timeout_s=timeout_s,
             run_alone=run_alone, group=group, needs=needs or {}, strict=strict, isolated=isolated, memory_mb=memory_mb,
+            preview=preview,
         )  # fmt: skip
     if isinstance(function, Tool):
         raise ToolError(f"{function.name} is a Tool already; use it as it is")
@@ -287,4 +302,5 @@ def tool(
         strict=frozenset(strict) | read.strict,
         isolated=isolated,
         memory_mb=memory_mb,
+        preview=preview,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from laploop.agent import (
 )
 from laploop.models import ScriptedModel
 from laploop.tools import Tool, tool
+from laploop.tools.builtin.edits import edit_tools
 
 Calls = Callable[..., str]
 
@@ -269,3 +271,17 @@ def test_unknown_words_are_refused() -> None:
     for policy in ({"fly": "ask"}, {"write": "maybe"}):
         with pytest.raises(ConfigError, match="irreversible"):
             Approvals(policy)
+
+
+def test_who_is_asked_sees_what_a_written_file_would_change(calls: Calls, tmp_path: Path) -> None:
+    (tmp_path / "todo.txt").write_text("milk\nbread\n", "utf-8")
+    asked: list[ApprovalRequest] = []
+
+    def ask(request: ApprovalRequest) -> bool:
+        asked.append(request)
+        return True
+
+    model = ScriptedModel([calls(("edit_file", {"path": "todo.txt", "old_text": "milk", "new_text": "tea"})), "Done."])
+    result = Agent(model, edit_tools(tmp_path), approvals=Approvals(ask=ask)).run("Tea instead of milk.")
+    assert result.answer == "Done." and (tmp_path / "todo.txt").read_text("utf-8") == "tea\nbread\n"
+    assert asked[0].preview.splitlines()[2:] == ["@@ -1,2 +1,2 @@", "-milk", "+tea", " bread"]

@@ -117,3 +117,10 @@ def test_ctrl_c_at_the_question_ends_the_run() -> None:
 
 def test_a_request_that_nobody_waits_for_is_a_no() -> None:
     assert ApprovalPrompt(Typed("y"))(REQUEST) == Decision(False)
+
+
+def test_what_a_call_would_change_is_shown_below_it() -> None:
+    """An asked person sees the difference, line by line, with control characters visible."""
+    request = ApprovalRequest("c", "write_file", {"path": "a"}, frozenset({"write"}), preview="-old\n+new\x1b[2J")
+    shown = call_to_approve(request).splitlines()
+    assert shown[1:3] == ['    path = "a"', "  | -old"] and shown[3].startswith("  | +new") and "\x1b" not in shown[3]
