@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .events import (
         ApprovalAnswered,
         ApprovalAsked,
+        CallBegun,
         CallFinished,
         CallStarted,
         Compaction,
@@ -43,6 +44,7 @@ _HOME = {
     "ApprovalRequest": "approval",
     "Approvals": "approval",
     "Bm25Selector": "visibility",
+    "CallBegun": "events",
     "CallFinished": "events",
     "CallStarted": "events",
     "Compaction": "events",
@@ -85,6 +87,7 @@ __all__ = [
     "ApprovalRequest",
     "Approvals",
     "Bm25Selector",
+    "CallBegun",
     "CallFinished",
     "CallStarted",
     "Compaction",

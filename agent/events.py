@@ -1,6 +1,6 @@
 """What a run tells while it goes on, as frozen values. Nothing here knows a terminal, a file or a model.
 
-A run is: (RoundStarted, deltas, RoundFinished, then per call CallStarted … CallFinished)*, RunFinished.
+A run is: (RoundStarted, deltas and CallBegun, RoundFinished, then per call CallStarted … CallFinished)*, RunFinished.
 Events come in the order of time: with parallel calls, CallFinished comes as each call ends. GuardFired stands
 where the loop steps in, ApprovalAsked and ApprovalAnswered before the calls of a round, ResultCut behind them,
 Compaction before a round. The text deltas of a round add up to its message's content (a content of white space
@@ -38,6 +38,14 @@ class TextDelta:
 
     round: int
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegun:
+    """The model has begun to write a call of this tool. For those who watch: it may still turn out to be none."""
+
+    round: int
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +168,7 @@ Event = (
     RoundStarted
     | ReasoningDelta
     | TextDelta
+    | CallBegun
     | RoundFinished
     | CallStarted
     | CallFinished

@@ -16,7 +16,7 @@ from laploop.models import accumulate
 
 from .choice import ToolChoice
 from .errors import AgentError
-from .events import Event, ReasoningDelta, RoundFinished, RoundStarted, TextDelta
+from .events import CallBegun, Event, ReasoningDelta, RoundFinished, RoundStarted, TextDelta
 from .run import Run
 
 
@@ -58,10 +58,13 @@ def stream_reply(run: Run, choice: ToolChoice | None) -> Generator[Event, None, 
     run.begin_round()
     yield RoundStarted(run.rounds, choice)
     chunks: list[dict[str, Any]] = []
+    begun = _Begun()
     held = ""
     with closing(run.stop.until(run.model.stream(list(run.messages), **run.request(choice)))) as stream:
         for chunk in stream:
             chunks.append(chunk)
+            for name in begun.named_in(chunk):
+                yield CallBegun(run.rounds, name)
             for delta in _deltas(chunk):
                 if thought := delta.get("reasoning_content"):
                     yield ReasoningDelta(run.rounds, thought)
@@ -83,6 +86,26 @@ def _deltas(chunk: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for choice in chunk.get("choices") or []:
         if isinstance(delta := choice.get("delta"), dict):
             yield delta
+
+
+class _Begun:
+    """Which calls have begun: a model in this process says so (`calling`), a server's deltas show it."""
+
+    def __init__(self) -> None:
+        self._told: str | None = None  # said to have begun, and not there yet
+
+    def named_in(self, chunk: dict[str, Any]) -> Iterator[str]:
+        """The tools whose calls begin with this chunk."""
+        for choice in chunk.get("choices") or []:
+            if name := choice.get("calling"):
+                self._told = name
+                yield name
+        for delta in _deltas(chunk):
+            for call in delta.get("tool_calls") or []:
+                if name := (call.get("function") or {}).get("name"):
+                    if name != self._told:
+                        yield name
+                    self._told = None
 
 
 def _fold(run: Run, chunks: list[dict[str, Any]]) -> tuple[Reply, RoundFinished]:

@@ -1,7 +1,7 @@
 """The record of a run: one JSON object per thing that happened, in order of time. It never calls a model.
 
 Record types: run_started (question, system prompt, tools, settings), then the events of laploop.agent.events
-under their names in snake_case (deltas are left out: they add up to what round_finished holds), run_finished.
+under their names in snake_case (deltas and CallBegun are left out: round_finished holds all of them), run_finished.
 Every record has `type` and `t_s`, seconds on a monotonic clock since the run began.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from .errors import TraceError
-from .events import Event, ReasoningDelta, RunFinished, TextDelta
+from .events import CallBegun, Event, ReasoningDelta, RunFinished, TextDelta
 from .json_text import dumps
 
 SCHEMA_VERSION = 1
@@ -37,7 +37,7 @@ class Trace:
         """Append what an event says; deltas and RunFinished are not recorded (the run adds its own last
         record).
         """
-        if isinstance(event, (ReasoningDelta, TextDelta, RunFinished)):
+        if isinstance(event, (ReasoningDelta, TextDelta, CallBegun, RunFinished)):
             return
         values = {f.name: getattr(event, f.name) for f in fields(event)}
         self.add(_snake_case(type(event).__name__), **{k: _plain(v) for k, v in values.items()})

@@ -90,6 +90,11 @@ class Watch:
         self.n_reasoning = 0  # tokens up to the mark that closes the block
         self.deltas: deque[list[tuple[Delta, dict[str, Any] | None]]] = deque()  # one list a step
 
+    @property
+    def calling(self) -> str | None:
+        """The tool whose call is being written; see `OutputParser.calling`."""
+        return self._parser.calling
+
     def __call__(self, step: Step) -> Sequence[int]:
         """Take a step; return the tokens to put in behind it."""
         deltas = self._feed(step)

@@ -48,7 +48,7 @@ class Outcome:
     violations: Sequence[Mapping[str, Any]] = ()
 
 
-#: Makes a chunk of one choice: `stamp(delta, logprobs=None)`.
+#: Makes a chunk of one choice: `stamp(delta, logprobs=None, calling=None)`.
 Stamp = Callable[..., ChatCompletionChunk]
 #: Makes a choice, given its index: yields its stamped chunks, the role first, and returns how it ended.
 Chooser = Callable[[int, Stamp], Generator[ChatCompletionChunk, None, Outcome]]
@@ -85,9 +85,16 @@ def reply_chunks(model: str, n: int, choose: Chooser) -> Iterator[ChatCompletion
 
 
 def _chunk(
-    head: Mapping[str, Any], index: int, delta: Mapping[str, Any], *, logprobs: Mapping[str, Any] | None = None
+    head: Mapping[str, Any],
+    index: int,
+    delta: Mapping[str, Any],
+    *,
+    logprobs: Mapping[str, Any] | None = None,
+    calling: str | None = None,
 ) -> ChatCompletionChunk:
     choice = {"index": index, "delta": dict(delta), "finish_reason": None, "logprobs": logprobs}
+    if calling is not None:
+        choice["calling"] = calling
     return {**head, "choices": [choice]}
 
 
@@ -175,7 +182,7 @@ class _Choice:
             _add_call_part(self._calls, call)
         for name, tokens in (part.get("logprobs") or {}).items():
             self._logprobs.setdefault(name, []).extend(tokens or ())
-        known = ("delta", "index", "logprobs")
+        known = ("delta", "index", "logprobs", "calling")
         self._rest |= {k: v for k, v in part.items() if k not in known and v is not None}
 
     def whole(self) -> dict[str, Any]:

@@ -42,7 +42,9 @@ class Model(ABC):
     ) -> Iterator[ChatCompletionChunk]:
         """Answer `messages` chunk by chunk.
 
-        The request is checked at the call, not at the first chunk. Closing the iterator ends the generation.
+        The request is checked at the call, not at the first chunk. Closing the iterator ends the generation. A call
+        comes when it is whole; while one is being written, a choice with an empty delta names its tool in `calling`,
+        for those who watch.
 
         Args:
             messages: OpenAI messages.

@@ -84,6 +84,7 @@ class ScriptedModel(Model):
         parser = OutputParser(tools=request.tools, enable_thinking=thinking, dialect=self._dialect, stop=request.stop)
         content = ContentLogprobs(request.logprobs)
         n_said = 0  # characters
+        calling = None
         yield stamp({"role": "assistant"})
         while n_said < len(raw) and not parser.stopped:
             piece = raw[n_said : n_said + self._piece]
@@ -93,6 +94,9 @@ class ScriptedModel(Model):
             deltas = parser.feed(piece)
             for delta, logprobs in content.of(deltas, parser.in_reasoning):
                 yield stamp(delta, logprobs=logprobs)
+            before, calling = calling, parser.calling
+            if calling and calling != before:
+                yield stamp({}, calling=calling)
         for delta, logprobs in content.of(parser.finish(finish), False):
             yield stamp(delta, logprobs=logprobs)
         # Counts of characters stand in for tokens: a script has no vocabulary.

@@ -1,15 +1,18 @@
 """Markdown that is shown while it is still being written. It knows no events.
 
-Blocks that are whole are printed for good; the last, unfinished one is drawn anew as it grows. So a long
-answer scrolls like any other output, and nothing is printed twice.
+Blocks that are whole are printed for good; the last, unfinished one is drawn anew as it grows, its last lines where it
+is taller than the screen. So a long answer scrolls like any other output, and nothing is printed twice.
 """
 
 from __future__ import annotations
 
-from rich.console import Console
+from collections.abc import Iterator
+
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.constrain import Constrain
 from rich.live import Live
 from rich.markdown import Markdown
+from rich.segment import Segment
 
 
 class MarkdownStream:
@@ -32,7 +35,7 @@ class MarkdownStream:
             self._gap()
             self._live = Live(console=self._console, transient=True, refresh_per_second=8)
             self._live.start()
-        self._live.update(self._rendered(self._rest))
+        self._live.update(Tail(self._rendered(self._rest)))
 
     def close(self) -> None:
         """Print what is left."""
@@ -70,6 +73,20 @@ class MarkdownStream:
         # Lines are padded to the width. The terminal's own "^C" must fit behind the last one: where it wraps, what
         # is drawn anew starts a line too low.
         return Constrain(markdown, max(self._console.width - len("^C"), 1))
+
+
+class Tail:
+    """The last lines of something, as many as the screen can take back: one less than it is high."""
+
+    def __init__(self, whole: RenderableType) -> None:
+        self._whole = whole
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        """Render it, for rich."""
+        lines = console.render_lines(self._whole, options.update(height=None), pad=False)
+        for line in lines[-max(console.height - 1, 1) :]:
+            yield from line
+            yield Segment.line()
 
 
 def split_blocks(text: str) -> tuple[str, str]:

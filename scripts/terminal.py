@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from laploop.agent.events import (
     ApprovalAnswered,
+    CallBegun,
     CallFinished,
     CallStarted,
     Compaction,
@@ -101,14 +102,27 @@ class TerminalView:
         self._status: Status | None = None
         self._markdown: MarkdownStream | None = None
         self._in_thinking = False
+        self._running: dict[str, str] = {}  # calls that have no result yet: id → name
 
     def show(self, event: Event) -> None:
-        """Show one event."""
-        if isinstance(event, RoundStarted):
-            self._status = self._console.status("reading …", spinner="dots", spinner_style="dim")
-            self._status.start()
-            return
+        """Show one event, and a turning spinner that says what goes on where nothing else moves."""
         self._stop_status()
+        if isinstance(event, RoundStarted):
+            self._running.clear()
+            self._start_status("reading …")
+        elif isinstance(event, CallBegun):
+            self.close()
+            self._start_status(f"writing a call to {one_line(event.name)} …")
+        else:
+            self._show(event)
+        if isinstance(event, (CallStarted, CallFinished)):
+            self._running.pop(event.call_id, None)
+            if isinstance(event, CallStarted):
+                self._running[event.call_id] = one_line(event.name)
+            if self._running:
+                self._start_status(f"running {', '.join(self._running.values())} …")
+
+    def _show(self, event: Event) -> None:
         if isinstance(event, ReasoningDelta):
             self._show_thinking(event.text)
         elif isinstance(event, TextDelta):
@@ -145,6 +159,13 @@ class TerminalView:
         if self._markdown is None:
             self._markdown = MarkdownStream(self._console)
         self._markdown.feed(clean(text))
+
+    def _start_status(self, text: str) -> None:
+        from rich.text import Text
+
+        line = Text(text, no_wrap=True, overflow="ellipsis")  # more than one could not be taken back in a narrow window
+        self._status = self._console.status(line, spinner="dots", spinner_style="dim")
+        self._status.start()
 
     def _stop_status(self) -> None:
         if self._status is not None:

@@ -62,6 +62,11 @@ class Action:
         self.opens_answer = False  # it turned out to be the label of the final answer
 
     @property
+    def name(self) -> str | None:
+        """The tool, once its name is read."""
+        return self._name
+
+    @property
     def raw(self) -> str:
         """All its text."""
         return "".join(self._raw)

@@ -67,6 +67,11 @@ class BareCall:
     in_reasoning = False
     answering = True
 
+    @property
+    def calling(self) -> str | None:
+        """The tool whose call is being written; None where that is not known, or no call is."""
+        return self._name or None
+
     def run(self) -> bool:
         """Read; return whether this stage is over, so that the rest is the next one's."""
         while not self._done and self._state():

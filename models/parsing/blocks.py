@@ -15,6 +15,8 @@ from .json_text import JsonScanner
 from .message import Draft
 from .source import Marks, Source
 
+_MOST_HEAD_PIECES = 50
+
 
 class Blocks:
     """The last stage of a family that marks its calls.
@@ -42,6 +44,12 @@ class Blocks:
 
     in_reasoning = False
     answering = True
+
+    @property
+    def calling(self) -> str | None:
+        """The tool whose call is being written; None where that is not known yet, or no call is."""
+        # The name stands in front; however long the arguments get, they are not searched.
+        return name_in("".join(self._body[:_MOST_HEAD_PIECES])) if self._state == self._in_value else None
 
     def run(self) -> bool:
         """Read; return whether this stage is over."""

@@ -51,6 +51,9 @@ class _Stage(Protocol):
     @property
     def answering(self) -> bool: ...
 
+    @property
+    def calling(self) -> str | None: ...
+
     def run(self) -> bool:
         """Read as far as the text goes; return whether the rest is the next stage's."""
 
@@ -144,6 +147,12 @@ class OutputParser:
     def in_reasoning(self) -> bool:
         """Whether the text so far ends inside a thinking block."""
         return self._stages[-1].in_reasoning
+
+    @property
+    def calling(self) -> str | None:
+        """The tool whose call is being written at the end of the text so far; None where its name is not known yet, or
+        no call is. For those who watch: the call may still turn out to be none."""
+        return self._stages[-1].calling
 
     @property
     def answering(self) -> bool:

@@ -57,6 +57,11 @@ class Sections:
         return self._state not in (self._at_start, self._in_thought)
 
     @property
+    def calling(self) -> str | None:
+        """The tool whose call is being written; None where that is not known yet, or no call is."""
+        return (self._action.name or None) if self._action else None
+
+    @property
     def in_reasoning(self) -> bool:
         """Whether the text so far ends inside a thought."""
         return self._state == self._in_thought

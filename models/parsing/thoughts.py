@@ -41,6 +41,8 @@ class Thoughts:
         """Whether the text so far ends inside a thinking block."""
         return not self._done and (self._opened or self._state == self._in_block)
 
+    calling = None
+
     @property
     def answering(self) -> bool:
         """Whether the text so far looks like an answer."""

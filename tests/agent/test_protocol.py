@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from laploop.agent import (
     Agent,
+    CallBegun,
     CallFinished,
     ConfigError,
     HistoryError,
@@ -22,7 +23,8 @@ from laploop.agent import (
 )
 from laploop.agent.agent import DEFAULT_MAX_TOKENS
 from laploop.agent.reply import with_unique_ids
-from laploop.models import ModelError, ScriptedModel
+from laploop.models import Model, ModelError, ScriptedModel
+from laploop.models.requests.request import Request
 from laploop.tools import Tool, tool
 
 Calls = Callable[..., str]
@@ -394,3 +396,30 @@ def test_a_keyword_that_sampling_cannot_enforce_is_told_once(caplog: pytest.LogC
     schema = {"type": "object", "properties": {"ids": array}, "required": ["ids"]}
     Agent(ScriptedModel([]), [Tool("pick", "Pick.", schema, lambda ids: ids)])
     assert [r.getMessage() for r in caplog.records] == ["tool pick: checked only after generation: uniqueItems"]
+
+
+def test_a_call_is_told_when_it_is_begun_and_when_it_runs(calls: Calls) -> None:
+    model = ScriptedModel([calls(("get_news", {"topic": "AI"}), ("get_weather", {"city": "北京"})), "ok"], piece=3)
+    events = list(Agent(model, TOOLS).stream("?"))
+    kinds = [(type(e).__name__, getattr(e, "name", "")) for e in events]
+    begun = [("CallBegun", "get_news"), ("CallBegun", "get_weather")]
+    assert kinds[1:4] == [*begun, ("RoundFinished", "")], "once each, and no second time with the whole call"
+    assert "call_begun" not in {record["type"] for record in events[-1].result.trace.records}
+
+
+def test_a_server_shows_a_begun_call_by_its_name() -> None:
+    class Server(Model):
+        """Sends a call in pieces, as servers do."""
+
+        name = "server"
+
+        def _stream(self, request: Request) -> Iterator[dict[str, Any]]:
+            last = request.messages[-1]["role"] == "tool"
+            call = {"index": 0, "id": "c1", "function": {"name": "get_weather", "arguments": ""}}
+            rest = {"index": 0, "function": {"arguments": '{"city": "北京"}'}}
+            for delta in [{"content": "31"}] if last else [{"tool_calls": [call]}, {"tool_calls": [rest]}]:
+                yield {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+            yield {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop" if last else "tool_calls"}]}
+
+    events = list(Agent(Server(), TOOLS).stream("?"))
+    assert [e.name for e in events if isinstance(e, CallBegun)] == ["get_weather"]

@@ -349,3 +349,32 @@ def test_a_cut_call_is_reported_and_never_runnable() -> None:
     assert parsed.finish_reason == "length" and "tool_calls" not in parsed.message
     (cut,) = parsed.invalid_tool_calls
     assert cut["name"] == "get_time" and "token limit" in cut["error"] and cut["raw"].startswith("<tool_call>")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "begun"),
+    [
+        ("qwen3", '<tool_call>\n{"name": "get_weather", "arguments": {"city": "'),
+        ("qwen2.5-coder", '```json\n{"name": "get_weather", "arguments": {"city": "'),
+        ("qwen2.5", '{"name": "get_weather", "arguments": {"city": "'),
+        ("react", "Thought: hm\nAction: get_weather\nAction Input: {"),
+    ],
+)
+def test_the_call_that_is_being_written_is_known_by_its_name(dialect: str, begun: str) -> None:
+    parser = OutputParser(tools=OFFERED, enable_thinking=False, dialect=dialect)
+    for char in begun[: begun.index("get_")]:
+        parser.feed(char)
+        assert parser.calling is None
+    parser.feed(begun[begun.index("get_") :])
+    assert parser.calling == "get_weather"
+    parser.feed('Rome"}}' if '"city"' in begun else '"city": "Rome"}\n')
+    parser.feed({"qwen3": "\n</tool_call>", "qwen2.5-coder": "\n```", "react": "\nThought: "}.get(dialect, "\n"))
+    parser.finish()
+    assert parser.result().message["tool_calls"] and (dialect == "qwen2.5" or parser.calling is None)
+
+
+def test_no_call_is_being_written_in_an_answer() -> None:
+    parser = OutputParser(tools=OFFERED, enable_thinking=False)
+    for char in 'It is {"name": "get_weather"} that I would call.':
+        parser.feed(char)
+        assert parser.calling is None

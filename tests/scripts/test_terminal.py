@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from laploop.agent import (
     Agent,
+    CallBegun,
     CallFinished,
     CallStarted,
     Event,
@@ -132,6 +133,38 @@ def test_a_terminal_shows_thinking_calls_and_the_answer_in_order() -> None:
     assert places == sorted(places)
     assert "• humid\\x1b[2J" in shown
     assert "**" not in shown
+
+
+def test_a_spinner_says_what_goes_on() -> None:
+    """Regression: it said "reading" while a call was written, and nothing turned while tools ran."""
+    screen = console(terminal=True)
+    view = TerminalView(screen)
+    view.show(RoundStarted(1))
+    view.show(CallBegun(1, "get_weather"))
+    view.show(CallStarted(1, "a", "get_weather", "{}"))
+    view.show(CallStarted(1, "b", "get_time\x1b[2J", "{}"))
+    view.show(CallFinished(1, "a", "get_weather", "{}", "31", is_error=False, seconds=1))
+    view.show(CallFinished(1, "b", "get_time\x1b[2J", "{}", "12", is_error=False, seconds=1))
+    view.show(RoundStarted(2))
+    view.show(TextDelta(2, "31 at 12."))
+    view.close()
+    said = (
+        "reading …",
+        "writing a call to get_weather …",
+        "→ get_weather",
+        "running get_weather …",
+        "→ get_time",
+        "running get_weather, get_time\\x1b[2J …",
+        "← get_weather",
+        "running get_time\\x1b[2J …",
+        "← get_time",
+        "reading …",
+        "31 at 12.",
+    )
+    shown, at = text_of(screen), 0
+    for words in said:
+        at = shown.index(words, at) + len(words)
+    assert screen._live_stack == []
 
 
 def weather_run(view: PipeView | ProgressView | TerminalView) -> None:

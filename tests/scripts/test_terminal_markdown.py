@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -95,3 +96,39 @@ def test_the_lines_of_a_verse_stay_lines() -> None:
 def test_there_is_room_for_the_terminals_ctrl_c() -> None:
     """Lines filled the width, so the echoed ^C wrapped, and a stopped answer showed its first line twice."""
     assert max(len(line) for line in shown(["word " * 40]).splitlines()) == 50 - len("^C")
+
+
+def screen_of(written: str, height: int) -> list[str]:
+    """The lines that a terminal holds in the end, those that have scrolled out of sight included: it knows line feeds,
+    carriage returns, "cursor up" (never above the visible part) and "erase the line"."""
+    lines, row, column = [""], 0, 0
+    for part in re.findall(r"\x1b\[[0-9;?]*[a-zA-Z]|[^\x1b]", written):
+        if part == "\n":
+            row, column = row + 1, 0
+            if row == len(lines):
+                lines.append("")
+        elif part == "\r":
+            column = 0
+        elif part[-1] == "A" and part[0] == "\x1b":
+            row = max(row - int(part[2:-1] or 1), len(lines) - height, 0)
+        elif part == "\x1b[2K":
+            lines[row] = ""
+        elif part[0] != "\x1b":
+            lines[row] = lines[row][:column].ljust(column) + part + lines[row][column + 1 :]
+            column += 1
+    return [line.rstrip() for line in lines]
+
+
+def test_of_a_block_that_is_taller_than_the_screen_the_last_lines_are_seen_and_in_the_end_all_once() -> None:
+    """Regression: nothing of it moved until it was whole; before that, its first screen stood there twice."""
+    screen = Console(file=io.StringIO(), width=50, height=8, color_system=None, force_terminal=True)
+    stream = MarkdownStream(screen)
+    assert isinstance(screen.file, io.StringIO)
+    for n in range(30):
+        stream.feed(f"- line {n}\n")
+        assert stream._live
+        stream._live.refresh()
+        seen = [line for line in screen_of(screen.file.getvalue(), 8) if line]
+        assert seen == [f" • line {i}" for i in range(max(0, n - 6), n + 1)]
+    stream.close()
+    assert [line for line in screen_of(screen.file.getvalue(), 8) if line] == [f" • line {n}" for n in range(30)]
