@@ -49,7 +49,7 @@ def list_states(as_json: bool) -> None:
         model = "(unreadable)" if entry.model is None else entry.model or "(no name)"
         tokens = "" if entry.n_tokens is None else f"{entry.n_tokens:,} tokens"
         click.echo(
-            f"{clean(model):<32} {tokens:>14} {_megabytes(entry.size_bytes):>10}  used {_local_time(entry.used_s)}"
+            f"{clean(model):<32} {tokens:>14} {megabytes(entry.size_bytes):>10}  used {_local_time(entry.used_s)}"
         )
 
 
@@ -66,7 +66,7 @@ def size(as_json: bool) -> None:
     if as_json:
         click.echo(json_text({"states": n_states, "size_bytes": size_bytes, "path": str(store.folder)}))
         return
-    click.echo(f"{n_states} states, {_megabytes(size_bytes)}, in {clean(str(store.folder))}")
+    click.echo(f"{n_states} states, {megabytes(size_bytes)}, in {clean(str(store.folder))}")
 
 
 @cache.command()
@@ -81,10 +81,11 @@ def clear(as_json: bool) -> None:
     if as_json:
         click.echo(json_text({"removed": n_states, "size_bytes": size_bytes}))
         return
-    click.echo(f"removed {n_states} states ({_megabytes(size_bytes)})")
+    click.echo(f"removed {n_states} states ({megabytes(size_bytes)})")
 
 
-def _megabytes(size_bytes: int) -> str:
+def megabytes(size_bytes: int) -> str:
+    """A size for people."""
     return f"{size_bytes / 1e6:,.1f} MB"
 
 

@@ -7,6 +7,7 @@ every line is a question and only the answers are printed.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -18,17 +19,19 @@ import click
 from . import background
 from .ask import answer, make_agent, report
 from .cli import EXIT_ERROR, complain
-from .options import Options, collect, shared_options
+from .options import Options, collect, flag, shared_options
 
 if TYPE_CHECKING:
     from laploop.models import Model
     from laploop.tools import Tool
 
+    from .sessions import Keeper
     from .terminal import View
 
 HELP = """\
 /help              this text
 /clear             forget the conversation
+/context           how full the context is, and what of it each message takes
 /tools             the tools that the model may call
 /approvals         which calls run, and what you answered; /approvals forget asks again
 /think on|off|auto think before answering, or not; auto leaves it to the model
@@ -37,29 +40,48 @@ Alt-Enter, or a backslash at the end of a line, starts a new line. Ctrl-C stops 
 
 
 @click.command(context_settings={"max_content_width": 100})
+@flag("--session", "session_name", metavar="NAME", help="Keep the conversation under this name, and go on with it.")
 @shared_options()
 @click.pass_context
-def chat(ctx: click.Context, /, **values: Any) -> int:
+def chat(ctx: click.Context, /, session_name: str | None, **values: Any) -> int:
     """Talk with a model that stays loaded and remembers."""
     options = collect(ctx, values)
     from .loading import chosen_tools, loaded_model
-    from .terminal import make_view
+    from .terminal import clean, make_view
 
     tools = chosen_tools(options)
-    with loaded_model(options) as model:
+    with contextlib.ExitStack() as stack:
+        keeper = None
+        if session_name is None:
+            model = stack.enter_context(loaded_model(options))
+        else:
+            from .sessions import Keeper, opened
+
+            path = stack.enter_context(opened(session_name))
+            model = stack.enter_context(loaded_model(options))
+            keeper = stack.enter_context(Keeper(path, model))
+            click.echo(clean(keeper.greeting()), err=True)
         lines = prompted_lines(f"{model.name} · /help") if sys.stdin.isatty() else piped_lines()
-        return Conversation(model, tools, options, make_view).hold(lines)
+        return Conversation(model, tools, options, make_view, keeper).hold(lines)
 
 
 class Conversation:
     """A session with a model, fed with lines."""
 
-    def __init__(self, model: Model, tools: Sequence[Tool], options: Options, make_view: Callable[[], View]) -> None:
+    def __init__(
+        self,
+        model: Model,
+        tools: Sequence[Tool],
+        options: Options,
+        make_view: Callable[[], View],
+        keeper: Keeper | None = None,
+    ) -> None:
         from laploop.agent import Session
 
         from .approval_prompt import make_approvals
 
-        self.session = Session()
+        self._keeper = keeper
+        self.session = keeper.session if keeper else Session()
         self._approvals = make_approvals(options.approve)  # what was answered holds for the whole chat
         self.options = options
         self._model = model
@@ -69,6 +91,7 @@ class Conversation:
         self._commands: dict[str, Callable[[str], None]] = {
             "/help": lambda _: click.echo(HELP, err=True),
             "/clear": self._clear,
+            "/context": self._show_context,
             "/tools": self._show_tools,
             "/approvals": self._show_approvals,
             "/think": self._think,
@@ -92,6 +115,8 @@ class Conversation:
         from laploop.engine import EngineError
         from laploop.models import ModelError
 
+        if self._keeper:
+            self._keeper.pause()
         try:
             report(answer(self._agent, question, self._make_view(), self.session))
         except KeyboardInterrupt:
@@ -101,6 +126,9 @@ class Conversation:
         except (AgentError, EngineError, ModelError) as error:
             complain(f"{error} (/clear forgets the conversation)")
             return EXIT_ERROR
+        finally:
+            if self._keeper:
+                self._keeper.keep()
         return 0
 
     def _command(self, text: str) -> None:
@@ -113,7 +141,14 @@ class Conversation:
 
     def _clear(self, _: str) -> None:
         self.session.clear()
+        if self._keeper:
+            self._keeper.keep()
         click.echo("The conversation is forgotten.", err=True)
+
+    def _show_context(self, _: str) -> None:
+        from .context_lines import context_lines
+
+        click.echo("\n".join(context_lines(self._agent.context(self.session), self.session.messages)), err=True)
 
     def _show_tools(self, _: str) -> None:
         for tool in self._tools:
@@ -159,10 +194,10 @@ def prompted_lines(title: str) -> Iterator[str]:
     """What is typed at a prompt, until Ctrl-D; Ctrl-C throws the line away. History is kept in the data
     folder, where that can be read and written.
     """
-    from platformdirs import user_data_path
+    from laploop.engine.folders import data_dir
     from prompt_toolkit import PromptSession
 
-    history = _history(user_data_path("laploop", appauthor=False) / "chat-history.txt")
+    history = _history(data_dir() / "chat-history.txt")
     session: PromptSession[str] = PromptSession(history=history, key_bindings=_keys(), multiline=True)
     click.echo(title, err=True)
     while True:

@@ -29,6 +29,7 @@ COMMANDS = {
     "chat": "laploop.scripts.chat:chat",
     "demo": "laploop.scripts.demo:demo",
     "models": "laploop.scripts.models_command:models",
+    "sessions": "laploop.scripts.sessions_command:sessions",
     "tools": "laploop.scripts.tools_command:tools",
 }
 OWN_OPTIONS = ("-h", "--help", "--version")
