@@ -1,4 +1,4 @@
-"""A downloaded page → its title and main text. It knows HTML, JSON and plain text, and fetches nothing.
+"""A downloaded page → its title and main text. It knows HTML, PDF, JSON and plain text, and fetches nothing.
 
 Main text is trafilatura's. Where it finds none or cannot be imported, and on pages of a few paragraphs (whose
 Chinese text it takes for too short, and then adds the navigation), it is the body without navigation, header
@@ -19,7 +19,7 @@ _META_CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]+
 _XML_CHARSET = re.compile(rb"""^\s*<\?xml[^>]{0,200}?encoding\s*=\s*["']([\w.:-]+)""")
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what lxml reads, but does not set
 _HTML_START = re.compile(rb"^\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
-_NOT_TEXT = [
+NOT_TEXT = [
     "script",
     "style",
     "noscript",
@@ -93,13 +93,15 @@ def read_page(body: bytes, content_type: str, url: str) -> PageText:
     kind = kind.strip()
     if not kind or kind == "application/octet-stream":
         kind = "text/html" if _HTML_START.match(body[:2000]) else "text/plain"
+    if kind == "application/pdf" or body.startswith(b"%PDF-"):
+        return _read_pdf(body, url)
     is_html = kind in ("text/html", "application/xhtml+xml")
     is_text = kind.startswith("text/") or kind.endswith(("json", "xml", "javascript", "yaml", "x-ndjson"))
     has_bom = any(body.startswith(bom) for bom, _ in _BOMS)
     if not (is_html or is_text) or (b"\x00" in body[:4096] and not has_bom and "utf-16" not in parameters):
         raise WebError(
             f"{url[:200]} is {kind} ({len(body):,} bytes), which cannot be shown as text; "
-            "HTML, JSON and plain text can be read"
+            "HTML, PDF, JSON and plain text can be read"
         )
     text = decode(body, _parameter_charset(parameters), look_inside=is_html or "xml" in kind)
     if not is_html:
@@ -107,6 +109,19 @@ def read_page(body: bytes, content_type: str, url: str) -> PageText:
             raise WebError(f"{url[:200]} is empty")
         return PageText("", text.strip())
     return _read_html(text, url)
+
+
+def _read_pdf(body: bytes, url: str) -> PageText:
+    """The title is the file's name: what PDFs say of themselves is seldom one."""
+    from .document_text import document_lines
+    from .errors import FileAccessError
+
+    try:
+        lines = document_lines("pdf", body)
+    except FileAccessError as error:
+        raise WebError(f"{url[:200]} is a PDF ({len(body):,} bytes) that cannot be shown as text: {error}") from error
+    name = url.partition("?")[0].rpartition("/")[2]
+    return PageText(name, "\n".join(line.text for line in lines))
 
 
 def decode(body: bytes, charset: str | None, *, look_inside: bool) -> str:
@@ -184,7 +199,7 @@ def _plain_text(tree: Any) -> str:
     """Return the body's text, one line a block, without scripts, navigation and forms."""
     body = tree.find(".//body")
     root = tree if body is None else body
-    for element in list(root.iter(*_NOT_TEXT)):
+    for element in list(root.iter(*NOT_TEXT)):
         if element.getparent() is not None:
             element.drop_tree()
     for element in root.iter(*_BLOCKS):

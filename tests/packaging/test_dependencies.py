@@ -22,10 +22,11 @@ DECLARED = {canonicalize_name(Requirement(text).name) for text in PROJECT["depen
 EXTRA = {
     canonicalize_name(Requirement(text).name) for extra in PROJECT["optional-dependencies"].values() for text in extra
 } - {"laploop"}
-PART_OF_OTHERS = {"pydantic-core", "openai"}  # pydantic's own half; the extra of that name
+# pydantic's own half; the packages of extras
+PART_OF_OTHERS = {"pydantic-core", "openai", "pypdf", "mcp"}
 # Imported by nobody here: data that zoneinfo finds by itself, and what trafilatura needs but pip before 23.3
 # overlooks.
-NOT_IMPORTED = {"tzdata", "lxml-html-clean"}
+NOT_IMPORTED = {"tzdata", "lxml-html-clean", *({"tomli"} if sys.version_info >= (3, 11) else ())}
 
 
 def import_names() -> dict[str, str]:

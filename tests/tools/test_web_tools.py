@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
+from documents import make_pdf
 from laploop.tools import Tool, ToolResult, WebConfig, WebError, builtin_tools
 from laploop.tools.page_text import read_page
 
@@ -231,7 +232,7 @@ def test_json_and_plain_text_pass_as_they_are(site: Site) -> None:
 @pytest.mark.parametrize(
     ("body", "content_type", "said"),
     [
-        (b"%PDF-1.7 x", "application/pdf", "application/pdf (10 bytes), which cannot be shown as text"),
+        (b"%PDF-1.7 x", "application/pdf", "is a PDF (10 bytes) that cannot be shown as text: not a PDF"),
         (b"\x89PNG\x00\x00", "image/png", "image/png"),
         (b"a\x00b", "text/plain", "cannot be shown as text"),
         (b"\x00\x01\x02", "", "cannot be shown as text"),
@@ -243,6 +244,13 @@ def test_json_and_plain_text_pass_as_they_are(site: Site) -> None:
 def test_what_cannot_be_read_is_an_error(site: Site, body: bytes, content_type: str, said: str) -> None:
     result = site.read(site.put("/x", body, content_type))
     assert result.is_error and said in result.content and result.content.startswith("read_url: ")
+
+
+def test_a_pdf_is_read_by_what_it_is(site: Site) -> None:
+    body = make_pdf("Annual report", "Sales rose by four percent.")
+    for kind in ("application/pdf", "application/octet-stream", ""):
+        value = site.read(site.put("/files/report.pdf?x=1", body, kind), cache_age_s=0).value
+        assert (value["title"], value["text"]) == ("report.pdf", "Annual report\nSales rose by four percent.")
 
 
 def test_long_text_is_cut_and_marked(site: Site) -> None:
