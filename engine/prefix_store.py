@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .folders import cache_dir
-from .state_file import DIGEST_BYTES, DamagedError, StateKey, file_parts, read_file, read_head, write_file
+from .state_file import DIGEST_BYTES, DamagedError, StateKey, file_parts, open_file, read_file, read_head, write_file
 
 MAX_BYTES = 2_000_000_000
 #: Fewer tokens are computed sooner than they are worth a file.
@@ -40,11 +40,13 @@ class SavedPrefix(NamedTuple):
         tokens: what it holds.
         n_shared: how many of them the wanted tokens begin with.
         state: llama.cpp's bytes.
+        path: where it was.
     """
 
     tokens: list[int]
     n_shared: int
     state: bytearray
+    path: Path
 
 
 class EntryInfo(NamedTuple):
@@ -100,7 +102,7 @@ class PrefixStore:
                     continue  # replaced since its head was read
                 with contextlib.suppress(OSError):  # a store that may only be read
                     os.utime(path)
-                return SavedPrefix([int(t) for t in held], -minus_shared, state)
+                return SavedPrefix([int(t) for t in held], -minus_shared, state, path)
         return None
 
     def covers(self, key: StateKey, tokens: Sequence[int]) -> bool:
@@ -121,10 +123,12 @@ class PrefixStore:
             with contextlib.suppress(FileNotFoundError):  # removed by another process
                 stat = path.stat()
                 try:
-                    with path.open("rb") as file:
+                    with open_file(path) as file:
                         head, held = read_head(file, stat.st_size)
                     infos.append(EntryInfo(path, stat.st_size, stat.st_mtime, str(head["model"]), len(held)))
-                except (DamagedError, PermissionError):
+                except FileNotFoundError:
+                    continue
+                except (DamagedError, OSError):
                     infos.append(EntryInfo(path, stat.st_size, stat.st_mtime, None, None))
         return sorted(infos, key=lambda info: -info.used_s)
 
@@ -168,6 +172,7 @@ class PrefixStore:
             if not self._make_room(size_bytes):
                 return False
             folder.mkdir(mode=0o700, exist_ok=True)
+            path.with_suffix(".tmp").unlink(missing_ok=True)
             try:
                 write_file(path.with_suffix(".tmp"), parts)
                 path.with_suffix(".tmp").replace(path)
@@ -240,7 +245,7 @@ class PrefixStore:
             known = {path: self._tokens[path] for path in paths if path in self._tokens}
         for path in paths:
             if path not in known:
-                with self._guarded(path), path.open("rb") as file:
+                with self._guarded(path), open_file(path) as file:
                     known[path] = read_head(file, os.fstat(file.fileno()).st_size)[1]
         with self._lock:
             self._tokens = {p: held for p, held in self._tokens.items() if p.parent != folder} | known
@@ -254,12 +259,21 @@ class PrefixStore:
         except FileNotFoundError:
             self._forget(path)
         except DamagedError as error:
-            self._forget(path)
-            _remove(path)
-            self._report(path, f"a saved prompt state is {error} and was removed: {path}")
+            self.discard(path, f"is {error}")
         except OSError as error:
             self._forget(path)
             self._report(path, f"a saved prompt state cannot be read ({error.strerror or error}): {path}")
+
+    def discard(self, path: Path, fault: str) -> None:
+        """Remove a state that cannot be used, with a warning.
+
+        Args:
+            path: where it is.
+            fault: what is wrong with it, as the end of a sentence: "is damaged".
+        """
+        self._forget(path)
+        done = "was removed" if _remove(path) else "cannot be removed"
+        self._report(path, f"a saved prompt state {fault} and {done}: {path}")
 
     def _forget(self, path: Path) -> None:
         with self._lock:

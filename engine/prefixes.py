@@ -78,11 +78,21 @@ class Prefixes:
             return None
         return self._store.longest(self._key, tokens[:most], more_than=n_have + _LEAST_GAIN - 1)
 
-    def load(self, saved: SavedPrefix, seq_id: int) -> bool:
-        """Put a state into a sequence of the context: all its tokens. False if llama.cpp refused; it is empty then."""
+    def load(self, saved: SavedPrefix, seq_id: int, n_free: int = 0) -> bool:
+        """Put a state into a sequence of the context: all its tokens. False if llama.cpp refused; it is empty then.
+
+        One that is refused although there is room is no state of what its file says, and is removed.
+
+        Args:
+            saved: the state.
+            seq_id: of the sequence.
+            n_free: cells that are free for certain.
+        """
         loaded = self._context.restore(seq_id, saved.state, len(saved.tokens))
         if loaded:
             self._remember(saved.tokens)
+        elif len(saved.tokens) <= n_free:
+            self._store.discard(saved.path, "is not what it says, as llama.cpp finds,")
         return loaded
 
     def wants(self, tokens: Sequence[int]) -> bool:

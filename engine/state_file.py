@@ -11,10 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 import struct
 from dataclasses import asdict, dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,9 +86,10 @@ def file_parts(
 
 
 def write_file(path: Path, parts: list[bytes | bytearray]) -> None:
-    """Write the parts and their digest to `path`, down to the disk; only the user may read it. Raises OSError."""
+    """Write the parts and their digest to a new file, down to the disk; only the user may read it. Raises OSError, also
+    where there is something under that name."""
     digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
     with open(descriptor, "wb") as file:  # noqa: PTH123  # a descriptor: the mode is set as the file is made
         for part in parts:
             digest.update(part)
@@ -96,7 +99,16 @@ def write_file(path: Path, parts: list[bytes | bytearray]) -> None:
         os.fsync(file.fileno())
 
 
-def read_head(file: BinaryIO, size_bytes: int) -> tuple[dict[str, Any], NDArray[np.int32]]:
+def open_file(path: Path) -> BufferedReader:
+    """Open a file for reading. Raises OSError, and DamagedError where it is none: a pipe would wait for a writer."""
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DamagedError("no file")
+    return open(descriptor, "rb")  # noqa: PTH123  # a descriptor, which the caller closes
+
+
+def read_head(file: BufferedReader, size_bytes: int) -> tuple[dict[str, Any], NDArray[np.int32]]:
     """A file's head and its tokens, (n_tokens,) int32; the digest is not looked at. Raises DamagedError."""
     start = file.read(len(_MAGIC) + 4)
     if not start.startswith(_MAGIC) or len(start) < len(_MAGIC) + 4:
@@ -106,7 +118,7 @@ def read_head(file: BinaryIO, size_bytes: int) -> tuple[dict[str, Any], NDArray[
         head = json.loads(file.read(min(n_text, _MOST_HEAD_BYTES)))
         n_tokens, n_note, n_state = head["n_tokens"], head.setdefault("note_bytes", 0), head["state_bytes"]
         _ = head["model"], head["key"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DamagedError("damaged") from error
     if not all(isinstance(n, int) and n >= 0 for n in (n_tokens, n_note, n_state)):
         raise DamagedError("damaged")
@@ -117,11 +129,11 @@ def read_head(file: BinaryIO, size_bytes: int) -> tuple[dict[str, Any], NDArray[
 
 def read_file(path: Path, key: StateKey) -> SavedState:
     """The tokens, the state and the note of a file, all of it checked. Raises DamagedError."""
-    with path.open("rb") as file:
-        stat = os.fstat(file.fileno())
-        if hasattr(os, "geteuid") and stat.st_uid not in (os.geteuid(), 0):
+    with open_file(path) as file:
+        facts = os.fstat(file.fileno())
+        if hasattr(os, "geteuid") and facts.st_uid not in (os.geteuid(), 0):
             raise PermissionError(0, "it belongs to another user")
-        head, held = read_head(file, stat.st_size)
+        head, held = read_head(file, facts.st_size)
         if head["key"] != asdict(key):
             raise DamagedError("of another model or build")
         note = file.read(head["note_bytes"])
