@@ -1,12 +1,14 @@
 """Messages into a prompt, by the model's own template, so that no content can pose as a control token.
 
-Templates are Jinja, sandboxed, with Hugging Face's semantics (transformers, `apply_chat_template`): `tojson` keeps
-order, non-ASCII and <>&. Content that holds the text of a special token is cut inside it: the prompt is a tuple of
-pieces, and no token is formed across two of them. Does not know how pieces become tokens.
+Templates are Jinja, sandboxed (`template_sandbox`), with Hugging Face's semantics (transformers,
+`apply_chat_template`): `tojson` keeps order, non-ASCII and <>&. Content that holds the text of a special token is cut
+inside it: the prompt is a tuple of pieces, and no token is formed across two of them. Does not know how pieces become
+tokens.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -17,12 +19,15 @@ from importlib.resources import files
 from typing import Any
 
 import jinja2
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from .errors import RequestError, TemplateError
+from .template_sandbox import LimitError, SandboxedTemplates, allowance
 
 # A noncharacter: Unicode reserves it for use inside a program, so that no text may bring it along.
 _CUT = "\ufdd0"
+_HALF_PAIR = re.compile(r"[\ud800-\udfff]")
+_MOST_SPACE = 16  # characters between values of JSON
+_WAY_OUT = "another file of this model may carry a better one"
 # What counts as a mark where no vocabulary is at hand.
 COMMON_MARKS = re.compile(r"<\|[^<>|\s]{1,40}\|>|</?(?:think|tool_call|tool_response|s|pad|unk|bos|eos)>")
 
@@ -69,34 +74,60 @@ def _tojson(
 ) -> str:
     if isinstance(value, _Arguments) and not (ensure_ascii or indent or separators or sort_keys):
         return value.text
+    if (indent and indent > _MOST_SPACE) or any(len(s) > _MOST_SPACE for s in separators or ()):
+        raise LimitError(f"it asks for JSON with more than {_MOST_SPACE} characters between values")
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
+class _Refusal(jinja2.TemplateError):
+    """The template itself says that it does not take such messages."""
+
+
 def _raise(message: str) -> None:
-    raise jinja2.TemplateError(message)
+    raise _Refusal(message)
+
+
+def _now(form: str) -> str:
+    if len(form) > _MOST_SPACE * 10:
+        raise LimitError("it asks for the time in a form that is too long")
+    return datetime.now().strftime(form)
 
 
 @lru_cache(maxsize=16)
 def _compile(template: str) -> jinja2.Template:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
-    )
-    environment.filters["tojson"] = _tojson
+    environment = SandboxedTemplates(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    environment.add_filter("tojson", _tojson)
     environment.globals["raise_exception"] = _raise
-    environment.globals["strftime_now"] = lambda fmt: datetime.now().strftime(fmt)
+    environment.globals["strftime_now"] = _now
     try:
         return environment.from_string(template)
     except jinja2.TemplateSyntaxError as error:
         raise TemplateError(f"the chat template cannot be compiled: line {error.lineno}: {error.message}") from error
+    except Exception as error:  # Python compiles what Jinja wrote, and refuses some of it in its own ways
+        raise TemplateError(f"the chat template cannot be compiled: {_said(error)}; {_WAY_OUT}") from error
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {error}"
 
 
 def check_template(template: str) -> None:
-    """Compile a chat template.
+    """Compile a chat template, and render two conversations as simple as can be.
 
     Raises:
-        TemplateError: it has an error; names the line.
+        TemplateError: it has an error, and names the line; or it fails whatever it is given. One that refuses such
+            messages in words of its own may take others.
     """
-    _compile(template)
+    conversation = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+    try:
+        render_prompt(template, conversation[1:], variables={"bos_token": "", "eos_token": ""})
+    except TemplateError as error:
+        if isinstance(error.__cause__, _Refusal):
+            return
+        with contextlib.suppress(TemplateError):
+            render_prompt(template, conversation, variables={"bos_token": "", "eos_token": ""})
+            return
+        raise
 
 
 @lru_cache(maxsize=1)
@@ -139,13 +170,18 @@ def render_prompt(
     }
     if enable_thinking is not None:
         context["enable_thinking"] = enable_thinking
+    compiled = _compile(template)
     try:
-        text = _compile(template).render(context)
+        with allowance():
+            text = compiled.render(context)
+    except LimitError as error:
+        raise TemplateError(f"the chat template was stopped: {error}; {_WAY_OUT}") from error
     except jinja2.TemplateError as error:
         raise TemplateError(f"the chat template refuses these messages: {error}") from error
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise TemplateError(f"the chat template failed: {type(error).__name__}: {error}") from error
-    return Prompt(tuple(text.split(_CUT)))
+    except Exception as error:  # whatever Python raises in a program that a stranger wrote
+        raise TemplateError(f"the chat template failed: {_said(error)}; {_WAY_OUT}") from error
+    # Half a surrogate pair, as an escape in arguments or in the template may spell it, is no text.
+    return Prompt(tuple(_HALF_PAIR.sub("\ufffd", text).split(_CUT)))
 
 
 class _Guard:
