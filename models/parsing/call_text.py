@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from .json_text import Member, elements, members, object_text, value_end
+from .json_text import Member, elements, members, object_text, strict_text, value_end
 
 # Where the tool's name and its arguments stand: the families' own keys first, then those of OpenAI's API, of
 # LangChain's structured chat agent (action, action_input) and of other agents' prompts.
@@ -117,6 +117,7 @@ def _single(text: str) -> str:
 
 _KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*")
 _COMMA = re.compile(r"\s*(?:,|\Z)")
+_NAMED = re.compile(r"\s*[:=]\s*(?=\S)")
 
 
 def arguments_in(text: str, text_parameter: str | None = None) -> str:
@@ -134,7 +135,7 @@ def arguments_in(text: str, text_parameter: str | None = None) -> str:
         return "{}"
     if text.startswith("{"):
         return object_text(_single(text))
-    if text_parameter and (named := re.match(rf"{re.escape(text_parameter)}\s*[:=]\s*(?=\S)", text)):
+    if text_parameter and text.startswith(text_parameter) and (named := _NAMED.match(text, len(text_parameter))):
         text = text[named.end() :]
     value: object = text
     if text[0] == '"':
@@ -148,7 +149,7 @@ def arguments_in(text: str, text_parameter: str | None = None) -> str:
         value = text[1:-1]
     if text_parameter is None or not isinstance(value, str) or text[0] == "[":
         raise ValueError(f"expected a JSON object, found {text[:80]!r}")
-    return json.dumps({text_parameter: value}, ensure_ascii=False)
+    return strict_text(json.dumps({text_parameter: value}, ensure_ascii=False))
 
 
 def keywords_in(text: str) -> str | None:

@@ -89,7 +89,9 @@ def _refuse_constant(name: str) -> Any:
 _DECODER = json.JSONDecoder(strict=False, parse_constant=_refuse_constant)
 _SPACE = re.compile(r"[ \t\r\n]*")
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_CONTROL = re.compile(r"[\x00-\x1f]")
+# What a string may hold as an escape only; half a surrogate pair, because no encoding can write it.
+_ESCAPED_ONLY = re.compile(r"[\x00-\x1f\ud800-\udfff]")
+_HALF_PAIR = re.compile(r"[\ud800-\udfff]")
 
 
 def _skip(text: str, i: int) -> int:
@@ -183,12 +185,15 @@ def object_text(text: str) -> str:
 
 
 def strict_text(text: str) -> str:
-    """A value that is valid but for raw control characters in its strings, with those escaped: nothing else changes."""
+    """A value that is valid but for raw control characters in its strings, and halves of surrogate pairs, with those
+    escaped: nothing else changes."""
     try:
         json.loads(text)
     except ValueError:
-        return _STRING.sub(lambda string: _CONTROL.sub(_escaped, string.group()), text)
-    return text
+        is_strict = False
+    else:
+        is_strict = not _HALF_PAIR.search(text)
+    return text if is_strict else _STRING.sub(lambda string: _ESCAPED_ONLY.sub(_escaped, string.group()), text)
 
 
 def _escaped(character: re.Match[str]) -> str:

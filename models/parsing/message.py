@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .call_text import Call
-from .source import Marks
+from .stop_texts import StopTexts
 
 Delta = dict[str, Any]
 
@@ -52,9 +52,7 @@ class Draft:
         self.drop_line_feeds = False
         self.starts_line = True  # whether content that came now would begin a line
         self._new_call_id = new_call_id
-        self._stop = tuple(stop)
-        self._stop_marks = Marks(stop)
-        self._maybe_stop = ""  # content that may be the beginning of a stop text
+        self._stop = StopTexts(tuple(stop)) if stop else None
         self._deltas: list[Delta] = []
         self._reasoning: list[str] = []
         self._line_feeds: list[str] = []  # of the reasoning, counted only if text follows
@@ -163,18 +161,13 @@ class Draft:
         if self.stopped or not text:
             return
         if self._stop:
-            text = self._maybe_stop + text
-            # The one that is complete first, so that it does not matter how the text is cut.
-            found = min(((at + len(s), at) for s in self._stop if (at := text.find(s)) >= 0), default=None)
-            self.stopped = found is not None
-            end = found[1] if found else self._stop_marks.settled(text)
-            text, self._maybe_stop = text[:end], "" if found else text[end:]
+            text = self._stop.feed(text)
+            self.stopped = self._stop.found
         self._put(text)
 
     def _flush_maybe_stop(self) -> None:
-        if not self.stopped:
-            self._put(self._maybe_stop)
-        self._maybe_stop = ""
+        if self._stop and not self.stopped:
+            self._put(self._stop.rest())
 
     def _put(self, text: str) -> None:
         if text:

@@ -9,6 +9,7 @@ which stages there are is said by the `Dialect`. It does not know how a call is 
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -22,6 +23,8 @@ from .source import Source
 from .thoughts import Thoughts
 
 __all__ = ["Delta", "OutputParser", "ParsedOutput", "parse_output"]
+
+_HALF_PAIR = re.compile(r"[\ud800-\udfff]")  # no character: what wrong bytes come to in a text
 
 
 def parse_output(
@@ -109,7 +112,7 @@ class OutputParser:
 
     def feed(self, piece: str | bytes) -> list[Delta]:
         """Take the next piece (text, or token bytes that may end inside a character); return the new deltas."""
-        text = self._decode(piece) if isinstance(piece, bytes) else piece
+        text = self._decode(piece) if isinstance(piece, bytes) else _HALF_PAIR.sub("\ufffd", piece)
         if text and not self.stopped:
             self._source.add(text)
             self._run()

@@ -64,15 +64,14 @@ class Source:
 
 
 class Marks:
-    """Texts that mean something wherever they stand, in the order in which they are preferred."""
+    """Short texts that mean something wherever they stand, in the order in which they are preferred."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self.texts = tuple(t for t in texts if t)
         # A pattern that matches nothing stands for no marks at all.
         self._whole = re.compile("|".join(map(re.escape, self.texts)) or r"(?!)")
-        begun = sorted({t[:k] for t in self.texts for k in range(1, len(t))}, key=len, reverse=True)
-        self._begun = re.compile("(?:" + "|".join(map(re.escape, begun)) + r")\Z" if begun else r"(?!)")
-        self._longest = max(map(len, begun), default=0)
+        # The longest first.
+        self._begun = tuple(sorted({t[:k] for t in self.texts for k in range(1, len(t))}, key=len, reverse=True))
 
     def search(self, text: str, at: int = 0) -> re.Match[str] | None:
         """The first mark behind index `at`."""
@@ -80,5 +79,6 @@ class Marks:
 
     def settled(self, text: str, at: int = 0) -> int:
         """Index up to which `text`, which holds no mark, cannot become part of one whatever follows."""
-        found = self._begun.search(text, max(at, len(text) - self._longest))
-        return found.start() if found else len(text)
+        if not text.endswith(self._begun, at):
+            return len(text)
+        return len(text) - next(len(begun) for begun in self._begun if text.endswith(begun, at))

@@ -39,6 +39,7 @@ _NUMBERS = {
     "thinking_budget": Range(0, whole=True),
 }
 _TOKEN, _BIAS = Range(0, MAX_INT, whole=True), Range(-100, 100)
+_MOST_STOP_CHARS = 200_000  # together; looking for them takes some 250 bytes for each
 _FLAGS = ("enable_thinking", "parallel_tool_calls", "logprobs")
 _TEXTS = ("user", "safety_identifier", "prompt_cache_key")
 #: OpenAI's `reasoning_effort`, whose figures are ours: whether to think, and for how many tokens at most.
@@ -181,6 +182,8 @@ def _check_stop(stop: Any) -> None:
     if not all(texts):
         fail("an empty stop string would stop at once")
     check_plain(texts, "stop")
+    if (n := sum(map(len, texts))) > _MOST_STOP_CHARS:
+        fail(f"stop has {n} characters, at most {_MOST_STOP_CHARS} are looked for")
 
 
 def _check_response_format(form: Any) -> None:
