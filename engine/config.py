@@ -37,7 +37,8 @@ class EngineConfig:
     """How to load a model. Defaults suit a laptop; names follow llama.cpp.
 
     Args:
-        n_ctx: context length in tokens, shared by all sequences; 0 takes what the model was trained for.
+        n_ctx: context length in tokens, shared by all sequences; 0 takes what the model was trained for, None 8192 or as
+            much of it as fits in memory. Never more than the model was trained for.
         n_batch: most tokens per `llama_decode` call (-b).
         n_ubatch: most tokens computed at once inside it (-ub).
         n_threads: threads for single tokens; None takes what affinity, cgroup quota and physical cores allow.
@@ -58,7 +59,7 @@ class EngineConfig:
         EngineError: a value out of range; the message names it and the choices.
     """
 
-    n_ctx: int = 8192
+    n_ctx: int | None = None
     n_batch: int = 512
     n_ubatch: int = 256
     n_threads: int | None = None

@@ -27,7 +27,7 @@ from .guide import Guide
 from .hardware import n_threads
 from .kept_states import KeptStates
 from .matcher import Matcher
-from .memory import ELEMENT_BYTES, available_bytes, check_memory
+from .memory import DEFAULT_N_CTX, ELEMENT_BYTES, available_bytes, check_memory, fitted
 from .prefixes import Prefixes, StateCopy, file_stamps
 from .sequence import Sequence, Step
 from .slots import Slots, shared_prefix
@@ -64,7 +64,8 @@ class Engine:
         guide = Guide.of(header.metadata)  # while llama.cpp loads the weights, which needs no Python
         self.model = native.NativeModel(path, self.n_gpu_layers, config.use_mmap)
         trained = self.model.n_ctx_train
-        n_ctx = min(config.n_ctx or trained, trained) if trained else config.n_ctx
+        n_ctx = DEFAULT_N_CTX if config.n_ctx is None else config.n_ctx
+        n_ctx = min(n_ctx or trained, trained) if trained else n_ctx
         self.context = native.NativeContext(
             self.model,
             config,
@@ -106,7 +107,9 @@ class Engine:
         path, config = Path(path), config or EngineConfig()
         header = read_gguf(path)
         if config.n_gpu_layers == 0 or not native.supports_gpu():
-            check_memory(header, config, available_bytes() if memory_bytes is None else memory_bytes)
+            memory_bytes = available_bytes() if memory_bytes is None else memory_bytes
+            config = fitted(header, config, memory_bytes)
+            check_memory(header, config, memory_bytes)
         return cls(path, header, config)
 
     def __repr__(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import platform
+import warnings
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from .config import EngineConfig
 from .errors import BackendError, BadModelFileError
 from .gguf import GGUFFile, TensorInfo, kv_bytes, read_gguf, shard_paths
 
+#: Tokens of a context where nobody asks for another length.
+DEFAULT_N_CTX = 8192
 # ggml's block sizes (ggml-common.h): bytes of an element of the KV cache.
 ELEMENT_BYTES = {
     "f32": 4.0, "f16": 2.0, "bf16": 2.0, "q8_0": 34 / 32, "q5_1": 24 / 32, "q5_0": 22 / 32, "q4_1": 20 / 32,
@@ -76,8 +79,37 @@ def kv_cache_bytes(header: GGUFFile, config: EngineConfig) -> int:
 
 def context_length(header: GGUFFile, config: EngineConfig) -> int:
     """The context in tokens: what was asked for, and never more than the model was trained for."""
+    wanted = DEFAULT_N_CTX if config.n_ctx is None else config.n_ctx
     trained = int(header.metadata.get(f"{header.metadata.get('general.architecture')}.context_length", 0))
-    return min(config.n_ctx or trained, trained) if trained else config.n_ctx
+    return min(wanted or trained, trained) if trained else wanted
+
+
+def fitted(header: GGUFFile, config: EngineConfig, free_bytes: int | None) -> EngineConfig:
+    """The configuration with a context that fits, where none was asked for; a warning says when that is less than
+    usual. Unchanged where none fits: `check_memory` says so.
+
+    Args:
+        header: of the model's first part.
+        config: how it would be loaded.
+        free_bytes: the memory there is; None if that is not known.
+    """
+    if config.n_ctx is not None or free_bytes is None:
+        return config
+    usual = context_length(header, config)
+    try:
+        for n_ctx in (usual, *(n for n in (4096, 2048) if n < usual)):
+            fit = dataclasses.replace(config, n_ctx=n_ctx)
+            if estimate(header, fit).needed_bytes <= free_bytes:
+                if n_ctx < usual:
+                    warnings.warn(
+                        f"the context holds {n_ctx} tokens: no more fit in the {_mb(free_bytes)} of free memory "
+                        "(-c sets another length, -ctk q8_0 -ctv q8_0 a smaller KV type)",
+                        stacklevel=3,
+                    )
+                return fit
+    except BadModelFileError:  # a shape that we cannot read
+        pass
+    return config
 
 
 def estimate(header: GGUFFile, config: EngineConfig, machine: str | None = None) -> MemoryEstimate:

@@ -80,7 +80,9 @@ _MODEL = [
         help=f"Short name, path, or hf:owner/repo[:quant]. [{DEFAULT_MODEL}]",
     ),
     flag("-hf", "--hf-repo", metavar="REPO", help="A repository on Hugging Face: owner/repo[:quant]."),
-    flag("-c", "--ctx-size", type=Whole(min=0), help="Context length in tokens; 0: the model's own."),
+    flag(
+        "-c", "--ctx-size", type=Whole(min=0), help="Context length in tokens; 0: the model's own. [8192, or what fits]"
+    ),
     flag("-t", "--threads", type=Whole(min=1, max=MAX_THREADS), help="CPU threads."),
     flag("-b", "--batch-size", type=Whole(min=1), help="Most tokens in a batch."),
     flag("-ub", "--ubatch-size", type=Whole(min=1), help="Most tokens computed at once."),

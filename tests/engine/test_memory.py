@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ def test_less_is_estimated_for_less(tiny_path: Path) -> None:
 
 
 def test_a_model_that_cannot_fit_is_refused_before_it_is_loaded(tiny_path: Path) -> None:
-    header, config = read_gguf(tiny_path), EngineConfig(flash_attn="off", n_ubatch=64)
+    header, config = read_gguf(tiny_path), EngineConfig(flash_attn="off", n_ubatch=64, n_ctx=4096)
     need = estimate(header, config).needed_bytes
     check_memory(header, config, need)
     check_memory(header, config, None)
@@ -163,3 +164,27 @@ def test_the_ways_out_are_those_that_help(tiny_path: Path) -> None:
         check_memory(header, EngineConfig(), quantised)
     with pytest.raises(BackendError, match="Choose a smaller quantisation or model"):
         check_memory(header, EngineConfig(), 1000)
+
+
+@pytest.mark.parametrize("n_fits", [4096, 2048])
+def test_where_no_length_was_asked_for_the_context_is_what_fits(tmp_path: Path, n_fits: int) -> None:
+    """8192 tokens, else a half or a quarter of it with a warning; what was asked for is refused instead."""
+    from tiny_model import make_tiny_model
+
+    path = make_tiny_model(tmp_path / "long.gguf", None, n_ctx=32768)
+    header = read_gguf(path)
+    assert context_length(header, EngineConfig()) == 8192
+    memory = estimate(header, EngineConfig(n_ctx=n_fits)).needed_bytes
+    with (
+        pytest.warns(UserWarning, match=rf"holds {n_fits} tokens: no more fit in the .* MB of free memory \(-c"),
+        Engine.load(path, memory_bytes=memory) as engine,
+    ):
+        assert engine.n_ctx == n_fits
+    with pytest.raises(BackendError, match="for 8192 tokens of context"):
+        Engine.load(path, EngineConfig(n_ctx=8192), memory_bytes=memory)
+    with pytest.raises(BackendError, match="for 8192 tokens of context"):
+        Engine.load(path, memory_bytes=10_000_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with Engine.load(path, memory_bytes=2**33) as engine:
+            assert engine.n_ctx == 8192
