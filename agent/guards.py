@@ -11,7 +11,9 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
+
+from .prompts import text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,19 @@ def call_key(name: str, arguments: str) -> str:
     except (ValueError, RecursionError):
         canonical = arguments.strip()
     return f"{name} {canonical}"
+
+
+def repeats_question(messages: Sequence[dict[str, Any]], text: str) -> bool:
+    """Whether a reply, after results were seen, only says the question again: small models do (docs/log.md).
+
+    Args:
+        messages: the question and what followed it.
+        text: of the reply.
+    """
+    if not any(message["role"] == "tool" for message in messages):
+        return False  # a greeting is answered with a greeting
+    said, asked = ("".join(c for c in words.casefold() if c.isalnum()) for words in (text, text_of(messages[0])))
+    return said == asked and bool(said)
 
 
 @dataclass

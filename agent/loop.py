@@ -12,7 +12,7 @@ from .approval import approve_calls
 from .calls import CallBatch
 from .choice import ToolChoice
 from .events import Event, GuardFired, RunFinished
-from .guards import Done, call_key
+from .guards import Done, call_key, repeats_question
 from .memory import make_room
 from .plan import plan_calls
 from .reply import Reply, stream_reply
@@ -63,7 +63,14 @@ def stopped(run: Run, steering: Steering) -> End:
 
 
 def conclude(run: Run, reply: Reply, steering: Steering) -> End:
-    """A reply without calls, or the last one: its text ends the run. Without text it is asked for once more."""
+    """A reply without calls, or the last one: its text ends the run. Without text it is asked for once more; so is one
+    that only says the question again, which leaves the history, for it would be said once more.
+    """
+    if repeats_question(run.messages[run.i_goal :], reply.text):
+        if steering.is_forced:
+            return run.finish_without_text(steering.stop_reason)
+        yield from steering.force("echo", "the reply only repeats the question")
+        return None
     if reply.text.strip():
         run.messages.append({k: v for k, v in reply.message.items() if k != "tool_calls"})
         return run.finish(steering.stop_reason or "answer", reply.text)

@@ -24,6 +24,7 @@ STOP_REASONS = (
     "arguments",  # the same arguments that do not fit
     "invalid_calls",  # calls that cannot be read, twice in a row
     "tool_choice",  # calls although no call was possible
+    "echo",  # the question again in the place of an answer
     # The run ended without an answer.
     "length",  # the token limit cut its reply; `cut` holds the reply as far as it got
     "empty",  # it said nothing twice (thinking only)

@@ -252,6 +252,7 @@ def why_no_answer(result: RunResult) -> str:
     return {
         "length": "the reply was cut at the token limit; raise it with -n, or the context with -c",
         "empty": "the model gave no text; ask again, or use --reasoning off or another model",
+        "echo": "the model only repeated the question; ask in another way, or use another model",
         "invalid_calls": "the model wrote tool calls that cannot be read; ask again, or use another model",
         "max_rounds": "the model gave no final answer within the tool rounds; raise --max-rounds",
         "max_calls": "the model gave no final answer within the calls that it may make; raise --max-calls",

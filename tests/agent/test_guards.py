@@ -248,3 +248,27 @@ def test_the_ladder_never_goes_down_but_to_its_foot(faults: list[int | None], ma
         assert (step == "masked") == bool(ladder.masked)
         assert ladder.masked < maskable or not ladder.masked
         before = ladder.rung
+
+
+# -- the question again ------------------------------------------------------------------------------------------------
+
+
+def test_the_question_said_again_is_no_answer(calls: Calls) -> None:
+    """Regression: qwen2.5-coder 1.5b answered 现在几点了？ with itself, at every hour that is written with a zero."""
+    model = ScriptedModel([calls(("look", {"place": "钟"})), "现在几点了", "三点四十四分。"])
+    result = Agent(model, [look]).run("现在几点了？")
+    assert (result.answer, result.answered, result.stop_reason) == ("三点四十四分。", True, "echo")
+    assert steps(result) == [(2, "final_answer")]
+    assert "现在几点了" not in [m["content"] for m in result.messages]  # it would be said once more
+    check_history(result.messages)
+
+
+def test_the_question_said_twice_leaves_what_the_tools_said(calls: Calls) -> None:
+    model = ScriptedModel([calls(("look", {"place": "shed"})), *["What is in the shed?"] * 2])
+    result = Agent(model, [look]).run("What is in the shed?")
+    assert not result.answered and "nothing new" in result.answer
+
+
+def test_a_greeting_is_answered_with_a_greeting() -> None:
+    result = Agent(ScriptedModel(["你好！"]), [look]).run("你好")
+    assert (result.answer, result.stop_reason) == ("你好！", "answer")
