@@ -13,6 +13,7 @@ import click
 
 from . import background
 from .cli import EXIT_NO_ANSWER, complain
+from .folder_config import with_folder
 from .options import Options, UsageFault, collect, flag, shared_options
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def ask(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **values: Any) -> int:
     """Answer QUESTION; - reads it from standard input."""
-    options = collect(ctx, values)
+    options = with_folder(collect(ctx, values))
     question = read_question(words)
     from .loading import chosen_tools, loaded_model
     from .terminal import ProgressView, json_text, make_view

@@ -19,6 +19,7 @@ import click
 from . import background
 from .ask import answer, make_agent, report
 from .cli import EXIT_ERROR, complain
+from .folder_config import with_folder
 from .options import Options, collect, flag, shared_options
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ Alt-Enter, or a backslash at the end of a line, starts a new line. Ctrl-C stops 
 @click.pass_context
 def chat(ctx: click.Context, /, session_name: str | None, **values: Any) -> int:
     """Talk with a model that stays loaded and remembers."""
-    options = collect(ctx, values)
+    options = with_folder(collect(ctx, values))
     from .loading import chosen_tools, loaded_model
     from .terminal import clean, make_view
 

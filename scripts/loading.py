@@ -48,12 +48,17 @@ def loaded_model(options: Options) -> Iterator[Model]:
 
 
 def chosen_tools(options: Options, web: WebConfig | None = None) -> list[Tool]:
-    """The built-in tools, with the file tools inside --root; none with --no-tools."""
+    """The built-in tools, with the file tools inside --root, and those that flags or the folder add; none with
+    --no-tools.
+    """
     if options.no_tools:
         return []
     from laploop.tools import builtin_tools
 
-    return builtin_tools(root=options.root or _current_folder(), web=web)
+    from .tool_sources import added_tools
+
+    root = options.root or _current_folder()
+    return [*builtin_tools(root=root, web=web), *added_tools(options, root)]
 
 
 def _current_folder() -> Path:

@@ -140,6 +140,17 @@ _TOOLS = [
         type=click.Path(exists=True, file_okay=False, path_type=Path),
         help="The folder that the file tools may read. [the current one]",
     ),
+    flag("-T", "--tool", multiple=True, metavar="SOURCE", help="More tools: module:function, module, or file.py."),
+    flag("--write", is_flag=True, default=False, help="Tools that write files in that folder; each call asks first."),
+    flag("--db", multiple=True, type=click.Path(path_type=Path), help="A SQLite file to ask, read only."),
+    flag(
+        "--docs", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A folder of documents to search."
+    ),
+    flag(
+        "--mcp",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="Tools of MCP servers: a file with mcpServers as JSON.",
+    ),
     flag("--no-tools", is_flag=True, default=False, help="Ask the model alone."),
 ]
 
@@ -174,7 +185,14 @@ class Options:
     timeout: float | None = None
     approve: Mapping[str, str] | None = None
     root: Path | None = None
+    tool: tuple[str, ...] = ()
+    write: bool = False
+    db: tuple[Path, ...] = ()
+    docs: Path | None = None
+    mcp: Path | None = None
     no_tools: bool = False
+    folder: Path | None = None  # of a trusted laploop.toml, which is relative to it, and
+    servers: Mapping[str, Any] | None = None  # the MCP servers that it names
 
     @property
     def spec(self) -> str:

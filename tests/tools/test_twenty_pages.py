@@ -106,7 +106,7 @@ PAGES = {
         "application/xhtml+xml", "XHTML", EN, [],
     ),
     "HTML that nobody would write so": Page(
-        b"<title>Broken</title><body><p>The river <b>rose by forty<p>centimetres & the bridge<br>was closed</div></table>",
+        b"<title>Broken</title><body><p>The river <b>rose forty<p>centimetres & the bridge<br>was closed</div></table>",
         "text/html", "Broken", ["forty", "centimetres & the bridge", "was closed"], [],
     ),
     "no title but a heading": Page(

@@ -1,0 +1,104 @@
+"""-T names tools: of a module, of a file; what is wrong with a source is one line that says so."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from laploop.scripts.options import UsageFault
+from laploop.scripts.tool_sources import named_tools
+
+FILE = '''
+from dataclasses import dataclass
+from laploop.tools import tool
+
+@dataclass
+class Place:
+    name: str
+
+@tool(effects={"write"})
+def plant(what: str, where: Place) -> str:
+    """Plant something. Returns where it stands."""
+    return f"{what} in {where.name}"
+
+def helper(x: int) -> int:
+    """No tool."""
+    return x
+'''
+PLAIN = '''
+from __future__ import annotations
+from pathlib import Path
+
+def double(x: int) -> int:
+    """Twice a number."""
+    return 2 * x
+
+def triple(x: int) -> int:
+    """Three times a number."""
+    return 3 * x
+
+def _private(x: int) -> int:
+    return x
+
+both = [double, triple]
+number = 5
+def untyped(x): ...
+'''
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "garden.py").write_text(FILE)
+    (tmp_path / "plain_numbers.py").write_text(PLAIN.replace("def untyped(x): ...\n", ""))
+    (tmp_path / "with_fault.py").write_text(PLAIN)
+    (tmp_path / "broken.py").write_text("raise ValueError('on purpose')\n")
+    (tmp_path / "wants.py").write_text("import no_such_module_at_all\n")
+    (tmp_path / "calendar.py").write_text("def when(x: int) -> int:\n    'When.'\n    return x\n")
+    (tmp_path / "empty.py").write_text("x = 1\n")
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "inner.py").write_text(PLAIN.replace("def untyped(x): ...\n", ""))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("spec", "names"),
+    [
+        ("garden.py", ["plant"]), ("garden.py:helper", ["helper"]), ("{tmp}/garden.py", ["plant"]),
+        ("plain_numbers.py", ["double", "triple"]), ("plain_numbers.py:both", ["double", "triple"]),
+        ("plain_numbers:double", ["double"]), ("plain_numbers", ["double", "triple"]),
+        ("pack.inner:triple", ["triple"]),
+        ("calendar.py", ["when"]),
+    ],
+)  # fmt: skip
+def test_sources(place: Path, spec: str, names: list[str]) -> None:
+    assert [item.name for item in named_tools(spec.format(tmp=place))] == names
+
+
+def test_a_file_keeps_its_effects_and_does_not_stand_in_for_pythons_own(place: Path) -> None:
+    (plant,) = named_tools("garden.py")
+    assert plant.effects == {"write"}
+    assert plant.invoke({"what": "leek", "where": {"name": "bed"}}).content == "leek in bed"
+    named_tools("calendar.py")
+    import calendar
+
+    assert hasattr(calendar, "monthrange")
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("nowhere.py", "there is no file"), ("nowhere_at_all", "there is no module 'nowhere_at_all'"),
+        ("garden.py:none", "has no 'none'; it has"), ("garden:none", "has no 'none'"),
+        ("plain_numbers.py:number", "is no function"),
+        ("broken.py", "ValueError: on purpose"), ("wants.py", "needs the module 'no_such_module_at_all'"),
+        ("empty.py", "there is no tool"), ("with_fault.py", "x"), ("", "no module or file"),
+        (":x", "no module"), ("pack.none:x", "no module"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said(place: Path, spec: str, said: str) -> None:
+    with pytest.raises(UsageFault) as caught:
+        named_tools(spec)
+    assert said in str(caught.value) and str(caught.value).startswith("-T ")
