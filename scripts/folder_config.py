@@ -30,7 +30,6 @@ import click
 
 from .cli import complain
 from .options import EFFECTS, RULES, Options, UsageFault
-from .terminal import clean
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -102,8 +101,10 @@ def trusted_config(folder: Path, ask: Callable[[str], str] | None = None) -> Fol
     if ask is None and not (sys.stdin.isatty() and sys.stderr.isatty()):
         complain(f"{path} is not used: start laploop in a terminal once, to say whether you trust it")
         return None
+    from .terminal import clean
+
     changed = " has changed since you trusted it" if key in trusted else ""
-    click.echo(f"{path}{changed}:\n\n{_indented(data)}\n", err=True)
+    click.echo(f"{path}{changed}:\n\n{_indented(data, clean)}\n", err=True)
     answer = (ask or _ask)("Its tools and servers are programs that run as you. Trust it? [y]es, [n]o: ")
     if answer.strip().lower() not in ("y", "yes"):
         complain(f"{NAME} is not used")
@@ -179,7 +180,7 @@ def _digest(data: bytes, config: FolderConfig) -> str:
     return digest.hexdigest()
 
 
-def _indented(data: bytes) -> str:
+def _indented(data: bytes, clean: Callable[[str], str]) -> str:
     return "\n".join(f"    {clean(line)}" for line in data.decode("utf-8").splitlines())
 
 

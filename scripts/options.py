@@ -124,17 +124,7 @@ _SAMPLING = [
         help="Most tokens of one thought; -1: no limit. [2048]",
     ),
 ]
-_TOOLS = [
-    flag("--max-rounds", type=Whole(min=1), default=5, help="Most tool rounds per question. [5]"),
-    flag("--max-calls", type=Whole(min=1), help="Most calls per question. [any number]"),
-    flag("--timeout", type=Number(min=0, min_open=True), metavar="SECONDS", help="Most seconds per question."),
-    flag(
-        "--approve",
-        type=rules_of,
-        metavar="EFFECT=RULE,…",
-        help="Which calls run (auto), wait for your yes (ask), or never run (deny). "
-        "[reading and the network run, the rest asks]",
-    ),
+_SOURCES = [
     flag(
         "--root",
         type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -151,6 +141,19 @@ _TOOLS = [
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="Tools of MCP servers: a file with mcpServers as JSON.",
     ),
+]
+_TOOLS = [
+    flag("--max-rounds", type=Whole(min=1), default=5, help="Most tool rounds per question. [5]"),
+    flag("--max-calls", type=Whole(min=1), help="Most calls per question. [any number]"),
+    flag("--timeout", type=Number(min=0, min_open=True), metavar="SECONDS", help="Most seconds per question."),
+    flag(
+        "--approve",
+        type=rules_of,
+        metavar="EFFECT=RULE,…",
+        help="Which calls run (auto), wait for your yes (ask), or never run (deny). "
+        "[reading and the network run, the rest asks]",
+    ),
+    *_SOURCES,
     flag("--no-tools", is_flag=True, default=False, help="Ask the model alone."),
 ]
 
@@ -244,6 +247,13 @@ def shared_options(*, tools: bool = True) -> Callable[[F], F]:
         return command
 
     return decorate
+
+
+def source_options(command: F) -> F:
+    """Give a command the flags that say where tools come from."""
+    for option in reversed(_SOURCES):
+        command = option(command)
+    return command
 
 
 def collect(ctx: click.Context, values: dict[str, Any]) -> Options:

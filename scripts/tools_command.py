@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import flag
+from .folder_config import with_folder
+from .options import collect, flag, source_options
 
 if TYPE_CHECKING:
     from laploop.models.schemas.schema import Finding
@@ -15,18 +16,22 @@ if TYPE_CHECKING:
 
 @click.command(context_settings={"max_content_width": 100})
 @flag("--json", "as_json", is_flag=True, default=False, help="Print the tools as JSON, in OpenAI form.")
-def tools(as_json: bool) -> None:
-    """List the built-in tools, and what of their schemas a call cannot break.
+@source_options
+@click.pass_context
+def tools(ctx: click.Context, /, as_json: bool, **values: Any) -> None:
+    """List the tools that ask and chat have here, what of their schemas a call cannot break, and advice.
 
     "enforced" keywords hold while the model writes a call, "validated" ones are checked when it is whole, "rejected"
-    ones make no valid schema.
+    ones make no valid schema. Advice is on words that small models stumble over.
     """
     from laploop.models import schema_report
-    from laploop.tools import builtin_tools
+    from laploop.tools.description_lint import lint_description
 
+    from .loading import chosen_tools
     from .terminal import clean, json_text
 
-    found = [(tool, schema_report(tool.parameters)) for tool in builtin_tools()]
+    chosen = chosen_tools(with_folder(collect(ctx, values)))
+    found = [(tool, schema_report(tool.parameters)) for tool in chosen]
     if as_json:
         click.echo(
             json_text(
@@ -36,6 +41,7 @@ def tools(as_json: bool) -> None:
                         "effects": sorted(tool.effects),
                         "group": tool.group,
                         "schema_report": [finding._asdict() for finding in report],
+                        "advice": [advice._asdict() for advice in lint_description(tool)],
                     }
                     for tool, report in found
                 ]
@@ -49,6 +55,9 @@ def tools(as_json: bool) -> None:
         for status in ("enforced", "validated", "rejected"):
             if places := _places(report, status):
                 click.echo(f"    {status}: {clean(places)}")
+        for advice in lint_description(tool):
+            where = f"{advice.place}: " if advice.place else ""
+            click.echo(f"    advice: {clean(f'{where}{advice.problem}; {advice.suggestion}')}")
 
 
 def _places(report: Iterable[Finding], status: str) -> str:
