@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from ..definition import Tool, tool
 from ..errors import ToolError
+from .quantities import percentages, quantity
 
 Number = int | float
 
@@ -22,6 +23,7 @@ _MAX_CHARS = 500
 _MAX_DEPTH = 50
 _MAX_DIGITS = 1_000
 _SPELLINGS = {ord(wide): chr(ord(wide) - 0xFEE0) for wide in map(chr, range(0xFF01, 0xFF5F))}  # full width
+_WIDE = dict(_SPELLINGS)
 _SPELLINGS |= str.maketrans(
     {"×": "*", "·": "*", "⋅": "*", "∗": "*", "÷": "/", "∕": "/", "−": "-", "–": "-", "—": "-", "、": ","}
 )
@@ -46,9 +48,25 @@ def calculator_tool() -> Tool:
     def calculator(expression: Annotated[str, "e.g. (3 + 4) * 2 or sqrt(2)"]) -> dict[str, Any]:
         """Calculate exactly: + - * / // % **, parentheses, sqrt, round, min, max, log, sin… Returns the
         result."""
-        return {"expression": expression, "result": calculate(expression)}
+        return {"expression": expression, "result": evaluate(expression)}
 
     return calculator
+
+
+def evaluate(text: str) -> Number | str:
+    """Return the value of a calculation: arithmetic, also with percentages; units ("3 km in miles"); dates
+    ("2024-03-01 - 2024-02-01" is 29 days, "2024-01-31 + 1 month" a date).
+
+    Raises:
+        ToolError: as `calculate`; units that do not go together; a day that does not exist.
+    """
+    if len(text) <= _MAX_CHARS:  # `calculate` refuses the rest
+        text = text.translate(_WIDE)
+        found = quantity(text, lambda part: calculate(percentages(part)))
+        if found is not None:
+            return found if isinstance(found, str) else _shown(_bounded(found))
+        text = percentages(text.strip().rstrip("=?").strip())
+    return calculate(text)
 
 
 def calculate(expression: str) -> Number:
