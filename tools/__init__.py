@@ -13,9 +13,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .arguments import ParsedArguments, parse_arguments
     from .builtin import builtin_tools
+    from .builtin.database import database_tools
+    from .builtin.documents import document_tool
+    from .builtin.edits import edit_tools
+    from .builtin.files import file_tools
     from .definition import Tool, ToolResult, tool
+    from .description_lint import lint_description
     from .errors import ArgumentsError, FileAccessError, RegistryError, SchemaError, ToolError, WebError
     from .invocation import given_up
+    from .mcp import McpServers
     from .registry import ToolRegistry
     from .result_text import to_text
     from .schema import schema_from_function
@@ -26,6 +32,7 @@ if TYPE_CHECKING:
 _HOME = {
     "ArgumentsError": "errors",
     "FileAccessError": "errors",
+    "McpServers": "mcp",
     "ParsedArguments": "arguments",
     "RegistryError": "errors",
     "SchemaError": "errors",
@@ -36,7 +43,12 @@ _HOME = {
     "WebConfig": "web",
     "WebError": "errors",
     "builtin_tools": "builtin",
+    "database_tools": "builtin.database",
+    "document_tool": "builtin.documents",
+    "edit_tools": "builtin.edits",
+    "file_tools": "builtin.files",
     "given_up": "invocation",
+    "lint_description": "description_lint",
     "parse_arguments": "arguments",
     "schema_from_function": "schema",
     "to_text": "result_text",
@@ -46,6 +58,7 @@ _HOME = {
 __all__ = [
     "ArgumentsError",
     "FileAccessError",
+    "McpServers",
     "ParsedArguments",
     "RegistryError",
     "SchemaError",
@@ -56,7 +69,12 @@ __all__ = [
     "WebConfig",
     "WebError",
     "builtin_tools",
+    "database_tools",
+    "document_tool",
+    "edit_tools",
+    "file_tools",
     "given_up",
+    "lint_description",
     "parse_arguments",
     "schema_from_function",
     "to_text",
