@@ -186,6 +186,12 @@ def available_bytes(root: Path = Path("/")) -> int | None:
     return max(0, min(limits)) if limits else None
 
 
+def memory_bytes(root: Path = Path("/")) -> int | None:
+    """The machine's memory; None if unknown."""
+    kilobytes = _numbers(root / "proc/meminfo").get("MemTotal")
+    return kilobytes * 1024 if kilobytes else None
+
+
 def _cgroups(root: Path) -> Iterator[int]:
     """What each memory cgroup that the process is in leaves it; pages of files count as free, the system drops them."""
     try:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import functools
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import flag
+from .options import KV_TYPES, MAX_THREADS, Whole, flag
 
 if TYPE_CHECKING:
     from laploop.models.files.catalogue import CatalogueEntry
+    from laploop.models.files.fit import Fit
 
-SHOW_N_CTX = 4096
-SPECIAL = ("bos", "eos", "eot", "padding", "unknown")
 as_json_flag = flag("--json", "as_json", is_flag=True, default=False, help="Print JSON.")
 
 
@@ -22,34 +23,40 @@ as_json_flag = flag("--json", "as_json", is_flag=True, default=False, help="Prin
 def models() -> None:
     """List, fetch, inspect and remove models.
 
-    SPEC is a short name (qwen3-1.7b, qwen3-1.7b:q4_k_m), a path, or hf:owner/repo[:quant|/file.gguf].
+    SPEC is a short name (qwen3-1.7b, qwen3-1.7b:q4_k_m), a path, hf:owner/repo[:quant|/file.gguf], the same with ms:
+    for ModelScope, the address of a file, or ollama:name[:tag].
     """
 
 
 @models.command("list")
 @as_json_flag
 def list_models(as_json: bool) -> None:
-    """The models of the catalogue, and what is on this machine."""
+    """The models of the catalogue, and what is on this machine, other programs' models too."""
     from laploop.models.files.catalogue import Catalogue
+    from laploop.models.files.other_programs import local_models
     from laploop.models.files.resolve import on_disk
     from laploop.models.files.store import Store
 
     from .terminal import clean, json_text
 
-    catalogue, store = Catalogue.load(), Store.default()
-    rows = [_entry_row(entry, on_disk(entry, store), catalogue.default) for entry in catalogue.entries]
-    known = {row["path"] for row in rows}
-    others = [
-        {"name": None, "file": path.name, "size_bytes": path.stat().st_size, "path": str(path)}
-        for path in store.files()
-        if str(path) not in known
+    catalogue, store, others = Catalogue.load(), Store.default(), local_models()
+    origins = {os.path.realpath(model.path): model.origin for model in others}
+    origins.update({os.path.realpath(path): "laploop" for path in store.files()})
+    rows = [_entry_row(entry, on_disk(entry, store), catalogue.default, origins) for entry in catalogue.entries]
+    known = {os.path.realpath(row["path"]) for row in rows if row["path"]}
+    more = [(store.name_of(path), "laploop", path, path.stat().st_size) for path in store.files()]
+    more += [(model.name, model.origin, model.path, model.size_bytes) for model in others]
+    rows += [
+        {"name": None, "spec": name, "file": path.name, "size_bytes": size, "origin": origin, "path": str(path)}
+        for name, origin, path, size in more
+        if os.path.realpath(path) not in known
     ]
     if as_json:
-        click.echo(json_text(rows + others))
+        click.echo(json_text(rows))
         return
-    for row in rows + others:
-        name = (row["name"] or row["file"]) + (" (default)" if row.get("default") else "")
-        place = row["path"] or f"not here; {' or '.join(row['sources'])}"
+    for row in rows:
+        name = (row["name"] or row["spec"]) + (" (default)" if row.get("default") else "")
+        place = f"{row['origin']}: {row['path']}" if row["path"] else f"not here; {' or '.join(row['sources'])}"
         click.echo(f"{clean(name):<28} {_size(row['size_bytes']):>9}  {clean(place)}")
 
 
@@ -82,18 +89,27 @@ def path(spec: str) -> None:
 
 @models.command()
 @click.argument("spec")
+@click.option("-c", "--ctx-size", "contexts", multiple=True, type=Whole(min=1), help="Reckon memory for this context.")
+@click.option("-ctk", "--cache-type-k", "kv_types", multiple=True, type=click.Choice(KV_TYPES), help="... KV type.")
 @as_json_flag
-def show(spec: str, as_json: bool) -> None:
-    """What is in SPEC: shape, quantisation, context, special tokens, memory. Reads the header only."""
+def show(spec: str, contexts: tuple[int, ...], kv_types: tuple[str, ...], as_json: bool) -> None:
+    """What is in SPEC: shape, quantisation, context, special tokens, template, memory. Reads the header only."""
+    from . import model_facts
     from .terminal import clean, json_text
 
-    facts = _facts(spec)
+    told = model_facts.facts(
+        model_facts.found_path(spec), contexts or model_facts.CONTEXTS, kv_types or model_facts.KV_TYPES
+    )
     if as_json:
-        click.echo(json_text(facts))
+        click.echo(json_text(told))
         return
-    for key, value in facts.items():
-        if isinstance(value, dict):
+    for key, value in told.items():
+        if key == "memory_bytes":
+            value = ", ".join(f"{_size(item)} for {name}" for name, item in value.items())
+        elif isinstance(value, dict):
             value = ", ".join(f"{name} {item}" for name, item in value.items())
+        elif isinstance(value, list):
+            value = "; ".join(value)
         elif key.endswith("_bytes") and value is not None:
             value = f"{value:,} ({_size(value)})"
         elif isinstance(value, int) and not isinstance(value, bool):
@@ -103,12 +119,121 @@ def show(spec: str, as_json: bool) -> None:
 
 
 @models.command()
+@click.argument("spec")
+def verify(spec: str) -> None:
+    """Read SPEC whole and compare its SHA-256 with the one that is known for it."""
+    from laploop.engine.gguf import read_gguf, shard_paths
+    from laploop.models.files.catalogue import Catalogue
+    from laploop.models.files.other_programs import local_models
+    from laploop.models.files.store import Store, sha256_of
+
+    from . import background, model_facts
+    from .cli import complain
+    from .progress import progress_printer
+
+    store, damaged = Store.default(), False
+    first = model_facts.found_path(spec)
+    known = {model.path.resolve(): model.sha256 for model in local_models() if model.sha256}
+    named = {entry.file: entry.sha256 for entry in Catalogue.load().entries}
+    for path in shard_paths(first):
+        read_gguf(path)
+        expected = store.recorded(path).get("sha256") or known.get(path.resolve()) or named.get(path.name)
+        with progress_printer() as progress:
+            actual = background.call(functools.partial(sha256_of, path, progress))
+        if expected not in (None, actual):
+            damaged = True
+            complain(f"{path} is not the file it should be: SHA-256 {actual}, expected {expected}")
+            continue
+        if store.recorded(path).get("sha256") != actual or not store.is_verified(path, actual):
+            store.remember(path, actual)
+        how = "as expected" if expected else "now noted; none was known before"
+        click.echo(f"{path} {actual} ({how})")
+    if damaged:
+        sys.exit(1)
+
+
+@models.command()
+@flag("-c", "--ctx-size", type=Whole(min=0), help="Context length in tokens. [8192]")
+@flag("-t", "--threads", type=Whole(min=1, max=MAX_THREADS), help="CPU threads.")
+@flag("-ngl", "--gpu-layers", type=Whole(min=0), help="Layers on the GPU. [all that the build can]")
+@click.option("--no-speed", is_flag=True, help="Measure nothing: only what fits.")
+@click.option("--again", is_flag=True, help="Measure anew, whatever is known from before.")
+@as_json_flag
+def fit(
+    ctx_size: int | None, threads: int | None, gpu_layers: int | None, no_speed: bool, again: bool, as_json: bool
+) -> None:
+    """Which models of the catalogue run on this machine, how fast, and which is the best choice.
+
+    The speeds follow from a measurement of about fifteen seconds, which is made once.
+    """
+    from laploop.engine import EngineConfig
+    from laploop.engine.machine import machine_facts
+    from laploop.engine.memory import available_bytes
+    from laploop.models.files.calibration import calibrate
+    from laploop.models.files.catalogue import Catalogue
+    from laploop.models.files.fit import best, fits, headers
+    from laploop.models.files.store import Store
+
+    from . import background
+    from .progress import progress_printer
+    from .terminal import clean, json_text
+
+    given: dict[str, Any] = {"n_ctx": ctx_size, "n_threads": threads, "n_gpu_layers": gpu_layers}
+    config = EngineConfig(**{key: value for key, value in given.items() if value is not None})
+    catalogue = Catalogue.load()
+    known = headers(catalogue, Store.default())
+    speeds = None
+    if not no_speed:
+        with progress_printer() as progress:
+            speeds = background.call(
+                lambda: calibrate([header for header, _ in known.values()], config, progress, again=again)
+            )
+    rows = fits(catalogue, known, config, speeds, available_bytes())
+    choice, machine = best(rows) if speeds else None, machine_facts()
+    if as_json:
+        told = [{**_fit_row(row), "best": row is choice} for row in rows]
+        click.echo(json_text({"machine": machine, "models": told}))
+        return
+    for key, value in machine.items():
+        if value not in (None, "", []):
+            shown = _size(value) if key.endswith("_bytes") else ", ".join(value) if isinstance(value, list) else value
+            click.echo(f"{key:<24} {clean(str(shown))}")
+    click.echo("")
+    for row in rows:
+        click.echo(f"{row.entry.name:<24} {_fit_line(row)}{'  <- the best choice' if row is choice else ''}")
+    if not any(row.runs for row in rows):
+        click.echo("None of them fits in the free memory.")
+
+
+def _fit_line(row: Fit) -> str:
+    if not row.runs:
+        return f"needs {_size(row.needed_bytes)}: does not fit"
+    speed = ""
+    if row.tokens_per_s and row.prompt_tokens_per_s:
+        speed = f"  {row.tokens_per_s:6.1f} tokens/s, prompts {row.prompt_tokens_per_s:6.0f}"
+    here = "" if row.path else "  (not here)"
+    return f"{_size(row.needed_bytes):>9} with a context of {row.n_ctx}{speed}{here}"
+
+
+def _fit_row(row: Fit) -> dict[str, Any]:
+    return {
+        "name": row.entry.name,
+        "path": str(row.path) if row.path else None,
+        "runs": row.runs,
+        "n_ctx": row.n_ctx,
+        "needed_bytes": row.needed_bytes,
+        "tokens_per_s": row.tokens_per_s,
+        "prompt_tokens_per_s": row.prompt_tokens_per_s,
+    }
+
+
+@models.command()
 @click.argument("name")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def rm(name: str, yes: bool) -> None:
-    """Remove a model that laploop itself stores (fetched from a package index), and parts of it.
+    """Remove a model that laploop itself stores (from packages, ModelScope or an address), and parts of it.
 
-    What lies in the hub's cache belongs to other tools too and is left alone.
+    What lies in the hub's cache or another program's folder belongs to other tools too and is left alone.
     """
     from laploop.models.files.store import Store
 
@@ -129,8 +254,11 @@ def _stored_file(name: str) -> str:
     from laploop.models.files.store import Store
 
     store, elsewhere = Store.default(), ""
-    if name in {path.name for path in store.files()}:
-        return name
+    stored = [store.name_of(path) for path in store.files()]
+    meant = [item for item in stored if name in (item, item.rsplit("/", 1)[-1])]
+    meant = meant if len(meant) == 1 else [item for item in stored if item in (name, _stored_as(name))]
+    if meant:
+        return meant[0]
     try:
         entry = Catalogue.load().find(name)
     except ModelNotFoundError:
@@ -142,11 +270,29 @@ def _stored_file(name: str) -> str:
         found = on_disk(entry, store)
         if found is not None:
             elsewhere = f" It lies in the hub's cache, shared with other tools (`hf cache rm`): {found}."
-    stored = ", ".join(path.name for path in store.files()) or "nothing"
-    raise ModelNotFoundError(f"laploop's own folder does not hold {name}; it holds {stored}.{elsewhere}")
+    raise ModelNotFoundError(
+        f"laploop's own folder does not hold {name}; it holds {', '.join(stored) or 'nothing'}.{elsewhere}"
+    )
 
 
-def _entry_row(entry: CatalogueEntry, found: Path | None, default: str) -> dict[str, Any]:
+def _stored_as(spec: str) -> str:
+    """The name in the store of what an address or a file of ModelScope is fetched to; "" for other specs."""
+    from laploop.models.errors import ModelNotFoundError
+    from laploop.models.files import modelscope, web
+    from laploop.models.files.spec import HubSpec, UrlSpec, parse_spec
+
+    try:
+        parsed = parse_spec(spec)
+    except ModelNotFoundError:
+        return ""
+    if isinstance(parsed, UrlSpec):
+        return web.stored_name(parsed)
+    if isinstance(parsed, HubSpec) and parsed.scheme == "ms:" and parsed.file:
+        return modelscope.stored_name(parsed.repo, parsed.file)
+    return ""
+
+
+def _entry_row(entry: CatalogueEntry, found: Path | None, default: str, origins: dict[str, str]) -> dict[str, Any]:
     return {
         "name": entry.name,
         "file": entry.file,
@@ -156,56 +302,8 @@ def _entry_row(entry: CatalogueEntry, found: Path | None, default: str) -> dict[
         "license": entry.license,
         "sources": ["hub", "package index"] if entry.pypi else ["hub"],
         "default": entry.name == default,
+        "origin": origins.get(os.path.realpath(found)) if found else None,
         "path": str(found) if found else None,
-    }
-
-
-def _facts(spec: str) -> dict[str, Any]:
-    """What the headers of all parts say. Raises like `resolve_model(offline=True)` and `read_gguf`."""
-    from laploop.engine.gguf import kv_bytes, read_gguf, shard_paths
-    from laploop.models.files.resolve import on_disk, resolve_model
-    from laploop.models.files.spec import NameSpec, parse_spec
-    from laploop.models.files.store import Store
-
-    parsed = parse_spec(spec)
-    # a file of the hub's cache that was never checked would be hashed first: the header needs no hash
-    here = on_disk(parsed.entry, Store.default()) if isinstance(parsed, NameSpec) else None
-    path = here or resolve_model(spec, offline=True).path
-    files = [read_gguf(part) for part in shard_paths(path)]
-    metadata = files[0].metadata
-    tensors = [tensor for file in files for tensor in file.tensors]
-    arch = metadata.get("general.architecture", "")
-    elements: Counter[str] = Counter()
-    n_parameters = 0
-    for tensor in tensors:
-        count = 1
-        for dim in tensor.shape:
-            count *= dim
-        n_parameters += count
-        elements[tensor.type] += count
-    tokens = metadata.get("tokenizer.ggml.tokens", [])
-    special = {}
-    for kind in SPECIAL:
-        number = metadata.get(f"tokenizer.ggml.{kind}_token_id")
-        if isinstance(number, int) and number < len(tokens):
-            special[kind] = f"{number} {tokens[number].decode('utf-8', 'replace')}"
-    return {
-        "path": str(path),
-        "name": metadata.get("general.name"),
-        "architecture": arch,
-        "parameters": n_parameters,
-        "quantisation": {kind: f"{100 * n / n_parameters:.1f} %" for kind, n in elements.most_common()},
-        "size_bytes": sum(file.size_bytes for file in files),
-        "parts": len(files),
-        "context_length": metadata.get(f"{arch}.context_length"),
-        "layers": metadata.get(f"{arch}.block_count"),
-        "embedding_length": metadata.get(f"{arch}.embedding_length"),
-        "vocabulary": len(tokens),
-        "special_tokens": special,
-        "chat_template": "yes" if metadata.get("tokenizer.chat_template") else "none",
-        f"kv_{SHOW_N_CTX}_f16_bytes": kv_bytes(metadata, SHOW_N_CTX),
-        "license": metadata.get("general.license"),
-        "gguf_version": files[0].version,
     }
 
 

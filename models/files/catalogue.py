@@ -50,6 +50,10 @@ class CatalogueEntry:
     size_bytes: int | None = None
     license: str = ""
     pypi: PypiParts | None = None
+    shape: str = ""
+    """Its name in `shapes.json`, for estimates before it is here."""
+    has_tools: bool = True
+    """Whether its template has a place for tools."""
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[0-9a-f]{64}", self.sha256):

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from laploop.engine.gguf import DEFAULT_ALIGNMENT, GGUFFile, TensorInfo
+from laploop.engine.gguf_types import TENSOR_TYPES
 from laploop.engine.gguf_writer import TensorSpec, write_gguf
 from numpy.typing import NDArray
 
@@ -24,6 +26,7 @@ from ..errors import ModelNotFoundError
 #: Short quant name → (type of most matrices, type of the sensitive ones, llama.cpp's general.file_type).
 MIXES: dict[str, tuple[str, str, int]] = {
     "q4_0": ("Q4_0", "Q4_0", 2),
+    "q4_1": ("Q4_1", "Q4_1", 3),
     "q4_k_m": ("Q4_K", "Q6_K", 15),
     "q5_k_m": ("Q5_K", "Q6_K", 17),
     "q6_k": ("Q6_K", "Q6_K", 18),
@@ -33,12 +36,19 @@ MIXES: dict[str, tuple[str, str, int]] = {
 #: Where a block of a type keeps its half-precision scales (bytes from its start), and how large they may be.
 _SCALES: dict[str, tuple[tuple[int, float], ...]] = {
     "Q4_0": ((0, 5e-3),),
+    "Q4_1": ((0, 5e-3), (2, 3.75e-2)),
+    "Q5_0": ((0, 2.5e-3),),
     "Q8_0": ((0, 4e-4),),
     "Q4_K": ((0, 1e-4), (2, 7.5e-4)),
     "Q5_K": ((0, 5e-5), (2, 7.5e-4)),
     "Q6_K": ((208, 2e-5),),
 }
-_BLOCK_BYTES = {"Q4_0": 18, "Q8_0": 34, "Q4_K": 144, "Q5_K": 176, "Q6_K": 210}
+_BLOCK_BYTES = {"Q4_0": 18, "Q4_1": 20, "Q5_0": 22, "Q8_0": 34, "Q4_K": 144, "Q5_K": 176, "Q6_K": 210}
+#: What llama.cpp takes for rows that are no multiple of 256 (llama-quant.cpp, tensor_type_fallback).
+_FALLBACK = {"Q4_K": "Q5_0", "Q5_K": "Q5_0", "Q6_K": "Q8_0"}
+#: Types that a synthetic model can have.
+TYPES = (*_BLOCK_BYTES, "F16")
+TENSOR_TYPE_BY_NAME = {kind.name: kind for kind in TENSOR_TYPES.values()}
 _SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _N_BYTES = 256
 
@@ -81,22 +91,52 @@ def write_synthetic(path: str | Path, spec: str, *, seed: int = 0) -> int:
     Raises:
         ModelNotFoundError: unknown shape or quant; names the known ones.
     """
+    name, shape, quant = _parsed(spec)
+    return _write(path, shape, MIXES[quant], f"synthetic {name} {quant}", seed)
+
+
+def write_shape(path: str | Path, shape: Shape, tensor_type: str, *, seed: int = 0) -> int:
+    """Write a random-weight GGUF all of whose matrices have one of `TYPES`; returns its size in bytes."""
+    return _write(path, shape, (tensor_type, tensor_type, 0), f"synthetic {tensor_type}", seed)
+
+
+def synthetic_header(spec: str) -> GGUFFile:
+    """The header that `write_synthetic` would write, for estimates about files that are not here. Raises as it does."""
+    name, shape, quant = _parsed(spec)
+    rows, offset = [], 0
+    for tensor in _tensors(shape, MIXES[quant]):
+        rows.append(TensorInfo(tensor.name, tensor.shape, tensor.type, offset, tensor.size_bytes))
+        offset += -(-tensor.size_bytes // DEFAULT_ALIGNMENT) * DEFAULT_ALIGNMENT
+    metadata = _metadata(shape, f"synthetic {name} {quant}", MIXES[quant][2])
+    return GGUFFile(Path(f"{name}-{quant}.gguf"), metadata, tuple(rows), 0, offset, 3)
+
+
+def _parsed(spec: str) -> tuple[str, Shape, str]:
     name, _, quant = spec.lower().partition(":")
     quant = quant or "q8_0"
     if name not in shapes():
         raise ModelNotFoundError(f"no shape is known by the name {name!r}; known: {', '.join(shapes())}")
     if quant not in MIXES:
         raise ModelNotFoundError(f"no synthetic model can be made in {quant!r}; known: {', '.join(MIXES)}")
-    shape = shapes()[name]
-    tensors = list(_tensors(shape, quant))
+    return name, shapes()[name], quant
+
+
+def _write(path: str | Path, shape: Shape, mix: tuple[str, str, int], title: str, seed: int) -> int:
+    tensors = list(_tensors(shape, mix))
     rng = np.random.Generator(np.random.SFC64(seed))
-    metadata = _metadata(shape, f"synthetic {name} {quant}", MIXES[quant][2])
-    return write_gguf(path, metadata, tensors, (_content(tensor, rng) for tensor in tensors))
+    return write_gguf(path, _metadata(shape, title, mix[2]), tensors, (_content(tensor, rng) for tensor in tensors))
 
 
-def _tensors(shape: Shape, quant: str) -> Iterator[TensorSpec]:
-    base, fine, _ = MIXES[quant]
-    head = "Q6_K" if base in ("Q4_0", "Q4_K", "Q5_K") else base  # the output matrix is always kept finer
+def _tensors(shape: Shape, mix: tuple[str, str, int]) -> Iterator[TensorSpec]:
+    for tensor in _named_tensors(shape, mix):
+        is_whole = tensor.shape[0] % TENSOR_TYPE_BY_NAME[tensor.type].block_size == 0
+        yield tensor if is_whole else tensor._replace(type=_FALLBACK.get(tensor.type, "F16"))
+
+
+def _named_tensors(shape: Shape, mix: tuple[str, str, int]) -> Iterator[TensorSpec]:
+    base, fine, _ = mix
+    is_mixed = base in ("Q4_0", "Q4_1", "Q4_K", "Q5_K") and mix[2]
+    head = "Q6_K" if is_mixed else base  # the output matrix is always kept finer
     n_q, n_kv = shape.n_heads * shape.head_dim, shape.n_kv_heads * shape.head_dim
     yield TensorSpec("token_embd.weight", (shape.n_embd, shape.n_vocab), head if shape.tied else base)
     for i in range(shape.n_layers):

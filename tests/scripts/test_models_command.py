@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import json
 import os
@@ -14,7 +15,9 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
+from laploop.models.files import web
 from laploop.models.files.progress import Progress
+from laploop.models.files.spec import UrlSpec
 from laploop.models.files.store import Store
 from laploop.scripts.progress import ProgressLines, progress_printer
 
@@ -81,7 +84,8 @@ def test_list_names_every_model_and_where_it_is(home: dict[str, str]) -> None:
     assert "qwen3-1.7b (default)" in text and "1,834 MB" in text and "not here; hub" in text
     assert "mine.gguf" in text
     rows = json.loads(run(home, "list", "--json").stdout)
-    assert [row["name"] for row in rows][-1] is None and rows[-1]["file"] == "mine.gguf"
+    assert [row["name"] for row in rows][-1] is None and rows[-1]["file"] == rows[-1]["spec"] == "mine.gguf"
+    assert rows[-1]["origin"] == "laploop"
     by_name = {row["name"]: row for row in rows}
     assert by_name["qwen3-1.7b"]["default"] and by_name["qwen3-1.7b"]["path"] is None
     assert by_name["smollm2-135m"]["sources"] == ["hub", "package index"]
@@ -95,9 +99,13 @@ def test_show_reads_the_header(home: dict[str, str], tmp_path: Path) -> None:
     assert facts["quantisation"] == {"F32": "75.0 %", "F16": "25.0 %"}
     assert facts["context_length"] == 512 and facts["vocabulary"] == 3
     assert facts["special_tokens"] == {"bos": "0 <s>", "eos": "1 </s>"}
-    assert facts["kv_4096_f16_bytes"] == 2 * 2 * 1 * 32 * 2 * 4096
+    assert facts["dialect"] == "qwen3" and facts["warnings"] == []
+    assert facts["memory_bytes"] == {}, "longer contexts than it was trained for are left out"
+    chosen = json.loads(run(home, "show", str(path), "-c", "256", "-c", "512", "-ctk", "q4_0", "--json").stdout)
+    assert list(chosen["memory_bytes"]) == ["256 q4_0", "512 q4_0"]
+    assert chosen["memory_bytes"]["512 q4_0"] > chosen["memory_bytes"]["256 q4_0"]
     text = run(home, "show", str(path)).stdout
-    assert "qwen3" in text and "1,048,576 (1 MB)" in text
+    assert "qwen3" in text and "chat_template" in text
     assert "\x1b" not in text, "a model's name is somebody else's text"
 
 
@@ -148,6 +156,43 @@ def test_rm_asks_and_removes_only_what_is_ours(home: dict[str, str], tmp_path: P
     assert not path.exists() and not store.part(path.name).exists() and other.exists()
     outside = write_model(tmp_path / "outside.gguf")
     assert run(home, "rm", str(outside), "--yes").returncode == 1 and outside.exists()
+
+
+def test_other_programs_models_are_listed_with_their_origin_and_never_removed(home: dict[str, str]) -> None:
+    model = write_model(Path(home["HOME"]) / ".lmstudio/models/acme/tiny-GGUF/tiny.gguf")
+    (row,) = [row for row in json.loads(run(home, "list", "--json").stdout) if row["path"]]
+    assert (row["origin"], row["spec"], row["path"]) == ("LM Studio", "hf:acme/tiny-GGUF/tiny.gguf", str(model))
+    assert "LM Studio: " in run(home, "list").stdout
+    assert json.loads(run(home, "show", row["spec"], "--json").stdout)["origin"] == "LM Studio"
+    refused = run(home, "rm", row["spec"], "--yes")
+    assert refused.returncode == 1 and model.exists()
+
+
+def test_what_was_fetched_from_an_address_is_removed_by_it(home: dict[str, str]) -> None:
+    spec = "https://host.invalid/tiny.gguf"
+    path = write_model(store_of(home).path(web.stored_name(UrlSpec(spec))))
+    assert run(home, "path", spec).stdout == f"{path}\n"
+    assert run(home, "rm", spec, "--yes").returncode == 0 and not path.exists()
+
+
+def test_verify_notes_a_hash_and_finds_a_changed_file(home: dict[str, str], tmp_path: Path) -> None:
+    path = write_model(tmp_path / "tiny.gguf")
+    first, second = run(home, "verify", str(path)), run(home, "verify", str(path))
+    assert "now noted" in first.stdout and "as expected" in second.stdout
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in second.stdout
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    changed = run(home, "verify", str(path))
+    assert changed.returncode == 1 and "is not the file it should be" in changed.stderr and changed.stdout == ""
+
+
+def test_fit_tells_the_machine_and_what_runs(home: dict[str, str]) -> None:
+    told = json.loads(run(home, "fit", "--no-speed", "--json").stdout)
+    assert told["machine"]["threads"] >= 1 and told["machine"]["processor"]
+    rows = {row["name"]: row for row in told["models"]}
+    assert rows["qwen3-8b:q4_k_m"]["needed_bytes"] > rows["qwen3-1.7b"]["needed_bytes"] > 1_800_000_000
+    assert "smollm2-135m" in run(home, "fit", "--no-speed").stdout
 
 
 def steps(total: int, source: str = "hub") -> list[Progress]:
