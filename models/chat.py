@@ -96,6 +96,11 @@ class ChatModel(Model):
         return f"<ChatModel {self.name}, dialect {self.dialect.name}, over {self.engine!r}>"
 
     def __enter__(self) -> ChatModel:
+    @property
+    def can_think(self) -> bool:
+        """Whether `enable_thinking` changes anything."""
+        return bool(self.dialect.think or self.dialect.labels)
+
         return self
 
     def __exit__(self, *_: object) -> None:

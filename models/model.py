@@ -21,7 +21,12 @@ class Model(ABC):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
-    def create(self, messages: Sequence[Mapping[str, Any]], **options: Unpack[RequestOptions]) -> ChatCompletion:
+    @property
+    def can_think(self) -> bool:
+        """Whether `enable_thinking` may change anything; true where that is not known."""
+        return True
+
+    def create(self, /, messages: Sequence[Mapping[str, Any]], **options: Unpack[RequestOptions]) -> ChatCompletion:
         """Answer `messages`; the reply is the sum of what `stream` would have given.
 
         Args:

@@ -23,9 +23,18 @@ if TYPE_CHECKING:
 
     from .terminal import View
 
+_NO_QUESTION = 'no question; write laploop "…", or laploop - to read it from standard input'
+
+
+def has_question(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> tuple[str, ...]:
+    """The words; a UsageFault where they say nothing and nothing else is to be read."""
+    if not "".join(words).strip() and (words or sys.stdin.isatty()):
+        raise UsageFault(_NO_QUESTION)
+    return words
+
 
 @click.command(context_settings={"max_content_width": 100})
-@click.argument("words", nargs=-1, metavar="QUESTION")
+@click.argument("words", nargs=-1, metavar="QUESTION", callback=has_question)
 @flag("--json", "as_json", is_flag=True, default=False, help="Print the whole result as one JSON object.")
 @shared_options()
 @click.pass_context
@@ -50,7 +59,7 @@ def read_question(words: Sequence[str]) -> str:
     from_stdin = list(words) == ["-"] or (not words and not sys.stdin.isatty())
     question = sys.stdin.read() if from_stdin else " ".join(words)
     if not question.strip():
-        raise UsageFault('no question; write laploop "…", or laploop - to read it from standard input')
+        raise UsageFault(_NO_QUESTION)
     return question.strip()
 
 

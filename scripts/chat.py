@@ -20,7 +20,7 @@ from . import background
 from .ask import answer, make_agent, report
 from .cli import EXIT_ERROR, complain
 from .folder_config import with_folder
-from .options import Options, collect, flag, shared_options
+from .options import Options, UsageFault, collect, flag, shared_options
 
 if TYPE_CHECKING:
     from laploop.models import Model
@@ -40,7 +40,16 @@ HELP = """\
 Alt-Enter, or a backslash at the end of a line, starts a new line. Ctrl-C stops an answer."""
 
 
+def no_question(_: click.Context, __: click.Parameter, words: tuple[str, ...]) -> None:
+    """Refuse what was meant for `ask`."""
+    if words:
+        raise UsageFault(
+            f'laploop chat takes no question: start it, then type. For one answer: laploop ask "{" ".join(words)}"'
+        )
+
+
 @click.command(context_settings={"max_content_width": 100})
+@click.argument("words", nargs=-1, metavar="", expose_value=False, callback=no_question)
 @flag("--session", "session_name", metavar="NAME", help="Keep the conversation under this name, and go on with it.")
 @shared_options()
 @click.pass_context
@@ -168,6 +177,9 @@ class Conversation:
         click.echo("\n".join(as_lines(self._approvals)), err=True)
 
     def _think(self, value: str) -> None:
+        if value == "on" and not self._model.can_think:
+            complain(f"{self._model.name} has no thinking mode; nothing changes")
+            return
         if value in ("on", "off", "auto"):
             self.options = replace(self.options, reasoning=value)
             self._agent = make_agent(self._model, self._tools, self.options, self._approvals)

@@ -17,6 +17,8 @@ from typing import Any
 import click
 
 from .options import UsageFault
+from .streams import prepare_streams
+from .usage import usage_message
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -96,14 +98,23 @@ def arrange(arguments: Sequence[str]) -> list[str]:
     at = _first_word(args)
     if at is not None and args[at] in COMMANDS:
         return [args[at], *args[:at], *args[at + 1 :]]
-    if len(args) == 1 and not args[0].startswith("-"):
-        near = difflib.get_close_matches(args[0], COMMANDS, n=1, cutoff=0.75)
+    if at is not None and _first_word(args[at + 1 :]) is None:
+        near = difflib.get_close_matches(args[at], COMMANDS, n=1, cutoff=0.75)
         if near:
             raise UsageFault(
-                f'there is no command "{args[0]}"; did you mean "laploop {near[0]}"? '
-                f'To ask it as a question: laploop ask "{args[0]}"'
+                f'there is no command "{args[at]}"; did you mean "laploop {near[0]}"? '
+                f'To ask it as a question: laploop ask "{args[at]}"'
             )
     return ["ask", *args]
+
+
+def check(arguments: Sequence[str]) -> None:
+    """Raise click's UsageError for arguments that `run` would refuse, and run nothing: for scripts/run, which fetches a
+    model first."""
+    args = arrange(arguments)
+    command = cli.get_command(click.Context(cli), args[0]) if args else None
+    if command is not None:
+        command.make_context(args[0], args[1:], parent=click.Context(cli, info_name="laploop"))
 
 
 def _first_word(args: list[str]) -> int | None:
@@ -134,7 +145,7 @@ def run(arguments: Sequence[str]) -> int:
         if error.ctx is not None and isinstance(error, _NO_SUB_COMMAND):
             click.echo(error.ctx.get_help())
             return 0
-        complain(_usage_message(error))
+        complain(usage_message(error))
         return EXIT_USAGE
     except click.ClickException as error:
         complain(error.format_message())
@@ -160,16 +171,6 @@ def complain(message: str) -> None:
     click.echo(f"laploop: {' '.join(clean(message).split())}", err=True)
 
 
-def _usage_message(error: click.UsageError) -> str:
-    """What click found, and where the valid choices stand; errors of our own say that themselves."""
-    message = error.format_message()
-    return (
-        message
-        if error.ctx is None or isinstance(error, UsageFault)
-        else f"{message} See {error.ctx.command_path} --help."
-    )
-
-
 def _message_of(error: Exception) -> str:
     from laploop.agent.errors import AgentError
     from laploop.engine.errors import EngineError
@@ -182,22 +183,6 @@ def _message_of(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     name = type(error).__name__
     return f"unexpected {name}: {error} (a fault of laploop; LAPLOOP_DEBUG=1 shows where)"
-
-
-def prepare_streams() -> None:
-    """Make the standard streams fit for any text, and closed ones exist.
-
-    A stream that the caller has closed (`<&-`, `>&-`) is None in Python, and the next file that is opened, a model
-    perhaps, would get its number: it becomes the null device.
-    """
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123 - as long as the process
-    for stream in (sys.stdin, sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            # Pipes and files: the same bytes everywhere. A terminal keeps its encoding; what that lacks becomes "?".
-            encoding = stream.encoding if stream.isatty() else "utf-8"
-            stream.reconfigure(encoding=encoding, errors="replace")
 
 
 def main() -> Any:

@@ -61,7 +61,21 @@ def choose(
 
 
 def main(arguments: list[str]) -> int:
-    """Print the model's name on stdout, a line on stderr if it is not the default; returns the exit code."""
+    """Print the model's name on stdout, a line on stderr if it is not the default; returns the exit code.
+
+    Args:
+        arguments: those of `laploop`, which are checked first: a mistyped flag is no reason to fetch a model.
+    """
+    import click
+
+    from .cli import EXIT_USAGE, check, complain
+    from .usage import usage_message
+
+    try:
+        check(arguments)
+    except click.UsageError as error:
+        complain(usage_message(error))
+        return EXIT_USAGE
     from laploop.models import ModelError
 
     from .progress import progress_printer

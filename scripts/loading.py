@@ -39,7 +39,8 @@ def loaded_model(options: Options) -> Iterator[Model]:
     with _status(f"Loading {resolved.name} …"):
         model = background.call(lambda: ChatModel(Engine.load(resolved.path, config), resolved.name))
     if options.ctx_size and model.engine.n_ctx < options.ctx_size:
-        complain(f"-c {options.ctx_size} is more than {resolved.name} was trained for; {model.engine.n_ctx} is used")
+        used = f"{model.engine.n_ctx} is used"
+        complain(f"a context of {options.ctx_size} is more than {resolved.name} was trained for; {used}")
     try:
         yield model
     finally:

@@ -266,7 +266,8 @@ def collect(ctx: click.Context, values: dict[str, Any]) -> Options:
     if given.get("model") and given.get("hf_repo"):
         typed = [n for n in ("model", "hf_repo") if _is_flag(ctx, n)]
         if len(typed) != 1:
-            raise UsageFault("-m and -hf both name the model; give one of them")
+            both = "-m and -hf" if typed else "the variables LAPLOOP_MODEL and LAPLOOP_HF_REPO"
+            raise UsageFault(f"{both} both name the model; give one of them")
         given["hf_repo" if typed == ["model"] else "model"] = None
     return Options(**given)
 

@@ -33,7 +33,7 @@ def offline_variable() -> str | None:
 def why_offline() -> str:
     """The words for an error."""
     variable = offline_variable()
-    return f"{variable} is set" if variable else "the network is not to be used (offline)"
+    return f"{variable} is set" if variable else "only the disk was searched"
 
 
 def find_in_repository(spec: HubSpec, offline: bool, store: Store, progress: ProgressFunction) -> Path:

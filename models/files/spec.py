@@ -115,7 +115,12 @@ def _parse(text: str, hub: bool, catalogue: Catalogue | None) -> Spec:
             return _hub(text, text)
         hint = f" For the repository on the hub write hf:{text}." if _REPO.fullmatch(repo) else ""
         raise ModelNotFoundError(f"There is no file or folder {text!r}.{hint} {_forms(catalogue)}")
-    return NameSpec((catalogue or Catalogue.load()).find(text))
+    try:
+        return NameSpec((catalogue or Catalogue.load()).find(text))
+    except ModelNotFoundError:
+        if Path(text).is_file():  # no model's name: whoever opens it says what it is instead
+            return PathSpec(Path(text))
+        raise
 
 
 def is_model_file(name: str) -> bool:

@@ -126,7 +126,7 @@ print(json.dumps([len(names), failed]))
 
 
 def test_help_is_there_without_loading_anything_heavy(python: Path) -> None:
-    code = "import sys; sys.argv = ['laploop', '--help']; from laploop.scripts.cli import main; main()"
+    code = "import sys; sys.argv = ['laploop', '--help']; from laploop.scripts.entry import main; main()"
     command = [str(python), "-I", "-X", "importtime", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True)
     imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}

@@ -11,7 +11,7 @@ from typing import Any
 
 from laploop.agent import Agent
 from laploop.models import ScriptedModel
-from laploop.scripts import approval_prompt, ask, background, cli, terminal
+from laploop.scripts import approval_prompt, ask, background, cli, streams, terminal
 from laploop.tools import tool
 
 
@@ -51,6 +51,6 @@ def main(**_: Any) -> int:
 
 
 if __name__ == "__main__":
-    cli.prepare_streams()
+    streams.prepare_streams()
     cli.cli.main = main  # type: ignore[method-assign, assignment]
     background.leave(cli.run(["ask", "x"]))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import time
@@ -85,6 +86,25 @@ def test_without_a_terminal_a_call_that_writes_is_denied_and_it_says_so() -> Non
     )
     assert (done.returncode, done.stdout) == (0, "It was not saved.\n")
     assert "! not allowed: save (there is no terminal to ask on; see --approve)" in done.stderr.splitlines()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes file descriptors")
+@pytest.mark.parametrize("to", ["/dev/full", "a pipe that nobody reads", None])
+def test_the_answer_comes_even_where_stderr_cannot_be_written(to: str | None) -> None:
+    """Regression: the first call line ended the run, and the answer was lost."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    target = os.open(to, os.O_WRONLY) if to == "/dev/full" and Path(to).exists() else writer
+    done = subprocess.run(
+        [sys.executable, str(CHILD), json.dumps([CALL, "31 度"])],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=target,
+        encoding="utf-8",
+        preexec_fn=None if to else lambda: os.close(2),
+    )
+    os.close(writer)
+    assert (done.returncode, done.stdout) == (0, "31 度\n")
 
 
 def test_background_work_gives_its_items_and_its_error() -> None:

@@ -34,7 +34,7 @@ name = "laploop"
 version = "0.1.0"
 dependencies = ["llama-cpp-python"]
 [project.scripts]
-laploop = "laploop.scripts.cli:main"
+laploop = "laploop.scripts.entry:main"
 [tool.setuptools]
 packages = ["laploop.scripts"]
 package-dir = { "laploop.scripts" = "scripts" }
@@ -44,7 +44,7 @@ import os, sys
 def main():
     print("laploop got", sys.argv[1:], os.environ.get("LAPLOOP_MODEL", "-"))
 """
-DEFAULT_MODEL = "import sys; print('small-model' if sys.argv[1:] == [] else sys.argv[1:])"
+DEFAULT_MODEL = "import sys; print('small-model' if sys.argv[1:] == ['what?'] else sys.argv[1:])"
 BACKEND = """
 import os, sys, time, zipfile
 def build_wheel(directory, config_settings=None, metadata_directory=None):
@@ -176,7 +176,7 @@ class Checkout:
             root / "scripts" / "bootstrap",
             ignore=shutil.ignore_patterns("__pycache__"),
         )
-        (root / "scripts" / "cli.py").write_text(CLI)
+        (root / "scripts" / "entry.py").write_text(CLI)
         (root / "scripts" / "default_model.py").write_text(DEFAULT_MODEL)
         (root / "pyproject.toml").write_text(PYPROJECT)
         pins = f"llama-cpp-python=={VERSION}\nsetuptools=={index.setuptools_version}\n"
@@ -261,7 +261,7 @@ def test_a_question_without_a_model_gets_the_one_that_can_be_had(made: Checkout)
     assert made.run("what?") == (0, "laploop got ['what?'] small-model\n", "")
     assert made.run("what?", LAPLOOP_MODEL="mine") == (0, "laploop got ['what?'] mine\n", "")
     code, out, _ = made.run("--offline", "what?")
-    assert (code, out) == (0, "laploop got ['--offline', 'what?'] ['--offline']\n")
+    assert (code, out) == (0, "laploop got ['--offline', 'what?'] ['--offline', 'what?']\n")
 
 
 def test_timings_are_told_on_stderr_when_asked_for(made: Checkout) -> None:

@@ -166,3 +166,12 @@ def test_at_the_prompt_lines_can_be_continued(typed: object) -> None:
 def test_history_comes_back(typed: object) -> None:
     assert typed("one\r\x04") == ["one"]  # type: ignore[operator]
     assert typed("\x1b[A\r\x04") == ["one"]  # type: ignore[operator]
+
+
+def test_thinking_that_a_model_cannot_do_is_refused_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Regression: it said "Thinking: on.", and a warning came with the next question."""
+    model = ScriptedModel(["a"], dialect="qwen2.5")
+    talk = Conversation(model, [], Options(), lambda: AnswerView())
+    assert talk.hold(iter(["/think on", "/think"])) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said == ["laploop: scripted has no thinking mode; nothing changes", "Thinking: auto."]

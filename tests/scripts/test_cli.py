@@ -96,6 +96,11 @@ def test_a_mistyped_command_is_not_sent_to_a_model() -> None:
         (["ask", "  "], "no question"),
         (["chat", "--json"], "--json"),
         (["demo", "--question", "6"], "6 is not in the range"),
+        (["--foo"], "There is no option --foo. See laploop ask --help."),
+        (["--ctx", "64", "hi"], "Did you mean --ctx-size?"),
+        (["-m", "x", "modles"], 'did you mean "laploop models"?'),
+        (["chat", "hello", "there"], 'start it, then type. For one answer: laploop ask "hello there"'),
+        (["models", "list", "x"], "(x). See laploop models list --help."),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(args: list[str], words: str) -> None:
@@ -139,10 +144,54 @@ def test_a_flag_beats_its_variable(tmp_path: Path) -> None:
         assert done.returncode == cli.EXIT_ERROR
 
 
-def test_a_bad_variable_is_a_usage_error() -> None:
-    done = laploop("hi", LAPLOOP_CTX_SIZE="many")
-    assert done.returncode == cli.EXIT_USAGE
-    assert "many" in done.stderr
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"LAPLOOP_CTX_SIZE": "many"}, "Invalid value for the variable LAPLOOP_CTX_SIZE: 'many' is not a valid"),
+        ({"LAPLOOP_OFFLINE": "maybe"}, "the variable LAPLOOP_OFFLINE: 'maybe' is not a valid boolean. Recognized"),
+        ({"LAPLOOP_APPROVE": "x"}, "the variable LAPLOOP_APPROVE: 'x' is not one of read"),
+        ({"LAPLOOP_MODEL": "a", "LAPLOOP_HF_REPO": "b/c"}, "the variables LAPLOOP_MODEL and LAPLOOP_HF_REPO both"),
+    ],
+)
+def test_a_bad_variable_is_a_usage_error_that_names_it(variables: dict[str, str], words: str) -> None:
+    """Regression: the flag was blamed, which nobody had given."""
+    done = laploop("hi", **variables)
+    assert (done.returncode, done.stderr.count("\n")) == (cli.EXIT_USAGE, 1)
+    assert words in done.stderr
+    blamed = laploop("-c", "many", "hi", LAPLOOP_CTX_SIZE="64")
+    assert "'-c' / '--ctx-size': 'many'" in blamed.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--foo"], ["ask", "-c", "x", "?"], ["modles"], ["ask", "  "]])
+def test_a_mistake_is_told_before_a_model_is_looked_for(arguments: list[str]) -> None:
+    """Regression: scripts/run fetched 1.8 GB first."""
+    code = "import sys; from laploop.scripts import default_model; sys.exit(default_model.main(sys.argv[1:]))"
+    checked = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, encoding="utf-8")
+    assert (checked.returncode, checked.stdout) == (cli.EXIT_USAGE, "")
+    assert checked.stderr == laploop(*arguments).stderr
+
+
+def test_what_is_right_passes_the_check() -> None:
+    for arguments in ([], ["What is 1+1?"], ["-"], ["chat"], ["demo", "--json"], ["-m", "x", "hi"], ["--", "-x"]):
+        cli.check(arguments)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_ctrl_c_while_the_command_is_imported_is_no_traceback() -> None:
+    """Regression: in the first fifty milliseconds it was Python's."""
+    code = (
+        "import os, signal, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'laploop.scripts.cli':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "from laploop.scripts.entry import main\n"
+        "main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8")
+    assert (done.returncode, done.stderr) == (cli.EXIT_INTERRUPTED, "laploop: interrupted\n")
 
 
 def test_debug_shows_the_traceback() -> None:

@@ -111,7 +111,13 @@ def test_a_current_folder_that_is_gone(laploop: Laploop, tiny_path: Path) -> Non
 
 
 def test_offline_says_so_and_what_is_on_disk(laploop: Laploop) -> None:
-    refused(laploop("--offline", "-m", "qwen3-1.7b", "hi"), 1, "offline", "On disk: no model", "models pull qwen3-1.7b")
+    refused(
+        laploop("--offline", "-m", "qwen3-1.7b", "hi"),
+        1,
+        "only the disk was",
+        "On disk: no model",
+        "models pull qwen3-1.7b",
+    )
 
 
 # -- which file -------------------------------------------------------------------------------------------------------
@@ -198,7 +204,7 @@ def test_a_prompt_of_200_kilobytes(laploop: Laploop, tiny_path: Path) -> None:
 
 def test_a_context_beyond_the_model_is_named_and_cut(laploop: Laploop, tiny_path: Path) -> None:
     done = laploop("-m", tiny_path, "-c", "5000", "-n", "2", "--reasoning", "off", "hi")
-    assert done.stderr.splitlines()[0] == "laploop: -c 5000 is more than tiny was trained for; 4096 is used"
+    assert done.stderr.splitlines()[0] == "laploop: a context of 5000 is more than tiny was trained for; 4096 is used"
 
 
 # -- flags ------------------------------------------------------------------------------------------------------------
@@ -242,6 +248,13 @@ def test_a_quantised_v_cache_without_flash_attention(laploop: Laploop, tiny_path
 def test_an_error_under_json_is_the_same_line(laploop: Laploop, tiny_path: Path) -> None:
     refused(laploop("--json", "-m", tiny_path, "-c", "256", "hi"), 1, "the context holds 256")
     refused(laploop("demo", "--json", "-m", "nope"), 1, "No model named 'nope'")
+
+
+def test_a_file_that_is_no_model_and_looks_like_a_name(laploop: Laploop, tmp_path: Path) -> None:
+    """Regression: `-m README.md` was "no model named", with a list of those that are known."""
+    (tmp_path / "notes.md").write_text("# Notes")
+    done = laploop("-m", "notes.md", "hi")
+    refused(done, 1, "notes.md is a text file, not a GGUF model")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="closes file descriptors")

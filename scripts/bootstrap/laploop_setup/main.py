@@ -108,9 +108,7 @@ def _default_model(places: Places, rest: list[str], environment: dict[str, str])
     """Ask the installed package which model is to be had; its one line on a fallback goes to the screen."""
     import subprocess
 
-    command = [str(places.python), "-I", "-m", "laploop.scripts.default_model"]
-    if "--offline" in rest:
-        command.append("--offline")
+    command = [str(places.python), "-I", "-m", "laploop.scripts.default_model", *rest]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", env=environment)
     try:
         output, _ = process.communicate()
