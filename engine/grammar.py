@@ -16,6 +16,7 @@ from typing import Any
 import llguidance
 
 from .errors import GrammarError
+from .values import shown
 
 # Exactly json.dumps's spelling: no free white space that a model could run away in, and more forced tokens.
 JSON_STYLE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -48,6 +49,18 @@ class Grammar:
     rules: str
     marks: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.rules, str):
+            raise GrammarError(
+                f"rules is {shown(self.rules)}; expected Lark source, or use Grammar.json_schema(schema)"
+            )
+        if not isinstance(self.marks, tuple) or not all(isinstance(mark, str) for mark in self.marks):
+            raise GrammarError(f"marks is {shown(self.marks)}; expected a tuple of texts")
+        try:
+            "".join([self.rules, *self.marks]).encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise GrammarError(f"the grammar holds half a surrogate pair, which is no text: {error}") from error
+
     @classmethod
     def json_schema(cls, schema: Mapping[str, Any] | bool, *, lenient: bool = False) -> Grammar:
         """The grammar of the JSON texts that match `schema`, spelled as json.dumps spells them.
@@ -59,7 +72,12 @@ class Grammar:
         Raises:
             GrammarError: llguidance refuses the schema; the message says which keyword.
         """
-        grammar = cls(f"start: {json_rule(schema, lenient=lenient)}\n")
+        if not isinstance(schema, Mapping | bool):
+            raise GrammarError(f"schema is {shown(schema)}; expected a JSON Schema as an object, or True or False")
+        try:
+            grammar = cls(f"start: {json_rule(schema, lenient=lenient)}\n")
+        except (TypeError, ValueError, RecursionError) as error:
+            raise GrammarError(f"the schema is not plain JSON: {error}") from error
         grammar.check()
         return grammar
 
@@ -96,12 +114,15 @@ class Grammar:
         """Whether `text` is a complete match. Needs no model: it reads byte by byte.
 
         Raises:
-            GrammarError: the grammar does not compile, or asks for more than llguidance's limits allow.
+            GrammarError: the grammar does not compile, or asks for more than llguidance's limits allow; or there is no
+                text.
         """
+        if not isinstance(text, str):
+            raise GrammarError(f"text is {shown(text)}; expected the text that may match")
         matcher = compile_matcher(_byte_tokenizer(self.marks), self.source(set(self.marks)))
         parts = re.split("(" + "|".join(map(re.escape, self.marks)) + ")", text) if self.marks else [text]
         for part in parts:
-            ids = [256 + self.marks.index(part)] if part in self.marks else list(part.encode("utf-8"))
+            ids = [256 + self.marks.index(part)] if part in self.marks else list(part.encode("utf-8", "surrogatepass"))
             # A mark's text may also be plain text (a fence); then it is read byte by byte.
             if matcher.try_consume_tokens(ids) == len(ids):
                 continue

@@ -14,6 +14,7 @@ import llguidance
 import numpy as np
 from numpy.typing import NDArray
 
+from .given import check_texts, check_tokens
 from .guide import Guide
 from .native import NativeModel
 from .token_table import ask_table
@@ -79,7 +80,8 @@ class Vocabulary:
             add_bos: put the model's beginning-of-sequence token first, where the model has the habit and the text does
                 not start with it.
         """
-        pieces = [text] if isinstance(text, str) else list(text)
+        pieces = list(text) if isinstance(text, Iterable) and not isinstance(text, str) else [text]
+        check_texts(pieces)
         tokens: list[int] = []
         for piece in pieces:
             tokens += self._native.tokenize(piece.encode("utf-8", "replace"), parse_special=True)
@@ -95,6 +97,8 @@ class Vocabulary:
 
     def detokenize(self, tokens: Iterable[int]) -> str:
         """The text of some tokens; bytes that are no UTF-8 become U+FFFD."""
+        tokens = list(tokens) if isinstance(tokens, Iterable) and not isinstance(tokens, str | bytes) else tokens
+        check_tokens(tokens, self.n_tokens)
         return self.bytes_of(tokens).decode("utf-8", "replace")
 
     @cached_property

@@ -17,6 +17,7 @@ from typing import Any
 from laploop.engine import Engine, EngineConfig, Grammar
 from laploop.engine.engine import MOST_STATE_BYTES
 from laploop.engine.sequence import Sequence as Generation
+from laploop.engine.values import shown
 from typing_extensions import Unpack
 
 from .beginning import Beginnings
@@ -35,7 +36,7 @@ from .parsing.parser import OutputParser
 from .requests.request import Request, RequestOptions
 from .retelling import retold
 from .sampling import sampling_of
-from .schemas.violations import call_violations
+from .schemas.violations import violations
 from .template import Prompt, builtin_template, check_template, render_prompt
 from .text_protocol import protocol_messages, said_before, speaks_protocol, wants_thought
 from .transcript import Transcripts
@@ -55,7 +56,7 @@ class ChatModel(Model):
         self.engine = engine
         self.name = name
         self.template = _usable_template(engine)
-        given = get_dialect(dialect) if isinstance(dialect, str) else dialect
+        given = None if dialect is None else get_dialect(dialect)
         found = detect_dialect(self.template, f"{name} {engine.metadata.get('general.name', '')}")
         self.dialect = given or found
         # Without tools there is no protocol to speak: such replies are plain text.
@@ -95,12 +96,12 @@ class ChatModel(Model):
     def __repr__(self) -> str:
         return f"<ChatModel {self.name}, dialect {self.dialect.name}, over {self.engine!r}>"
 
-    def __enter__(self) -> ChatModel:
     @property
     def can_think(self) -> bool:
         """Whether `enable_thinking` changes anything."""
         return bool(self.dialect.think or self.dialect.labels)
 
+    def __enter__(self) -> ChatModel:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -112,6 +113,8 @@ class ChatModel(Model):
 
     def render(self, request: Request) -> Prompt:
         """The prompt of a request."""
+        if not isinstance(request, Request):
+            raise RequestError(f"render takes a Request, such as Request.of(messages, {{}}); got {shown(request)}")
         vocabulary, family = self.engine.vocabulary, self.dialect_of(request)
         render = functools.partial(
             render_prompt,
@@ -276,7 +279,7 @@ class ChatModel(Model):
         raw = b"".join(written.raw)
         parsed, cost = parser.result(), _cost(generation, written.n_reasoning)
         self._remember(plan, raw, generation.tokens, parsed.message)
-        found = call_violations(parsed.message.get("tool_calls") or (), request.tools)
+        found = violations(parsed, request)
         return Outcome(parsed, raw.decode("utf-8", "replace"), cost, found)
 
     def _remember(self, plan: _Plan, raw: bytes, tokens: Sequence[int], message: dict[str, Any]) -> None:

@@ -39,8 +39,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a choice ended: what it said, its raw text, what it cost, and what of its calls does not fit their schemas
-    (see `violations.call_violations`)."""
+    """How a choice ended: what it said, its raw text, what it cost, and what of it does not fit its schemas
+    (see `violations.violations`)."""
 
     parsed: ParsedOutput
     raw_output: str

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from laploop.engine.values import shown
+
 from .errors import RequestError
 
 
@@ -157,16 +159,17 @@ DIALECTS: dict[str, Dialect] = {
 }
 
 
-def get_dialect(name: str) -> Dialect:
-    """Return the dialect called `name`.
+def get_dialect(name: str | Dialect) -> Dialect:
+    """Return the dialect called `name`, or what is one already.
 
     Raises:
         RequestError: no such dialect; the message lists the names.
     """
-    try:
-        return DIALECTS[name]
-    except KeyError:
-        raise RequestError(f"unknown dialect {name!r}; known: {', '.join(DIALECTS)}") from None
+    if isinstance(name, Dialect):
+        return name
+    if not isinstance(name, str) or name not in DIALECTS:
+        raise RequestError(f"unknown dialect {shown(name)}; known: {', '.join(DIALECTS)}")
+    return DIALECTS[name]
 
 
 def detect_dialect(template: str, model_name: str = "") -> Dialect:

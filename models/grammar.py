@@ -16,9 +16,8 @@ from laploop.engine.grammar import Grammar, json_rule
 
 from .dialect import Dialect, Labels, get_dialect
 from .requests.request import Request, ToolChoice
-from .schemas.schema import arguments_schema, check_schema, enforced
+from .schemas.schema import arguments_schema, check_schema, closed, enforced
 
-_ANY_OBJECT: dict[str, Any] = {"type": "object"}
 _MOST_NAMED = 5  # keywords in a warning
 # Most calls in a reply of the text protocol: a small model may repeat the same one until it is stopped.
 MOST_CALLS = 8
@@ -49,8 +48,7 @@ def tool_grammar(
         [{"role": "user", "content": ""}],
         {"tools": tools, "tool_choice": tool_choice, "parallel_tool_calls": parallel_tool_calls},
     )
-    family = get_dialect(dialect) if isinstance(dialect, str) else dialect
-    return reply_grammar(request, family, thinking="allowed" if enable_thinking else "none")
+    return reply_grammar(request, get_dialect(dialect), thinking="allowed" if enable_thinking else "none")
 
 
 def reply_grammar(request: Request, dialect: Dialect, thinking: str) -> Grammar:
@@ -121,13 +119,11 @@ def _protocol(
 
 def _answer(writer: _Writer, request: Request, guarded: bool) -> str:
     """The rule of a reply without calls."""
-    form = request.response_format or {"type": "text"}
-    if form["type"] == "text":
+    schema = request.answer_schema
+    if schema is None:
         return writer.text(guarded)
-    schema: Mapping[str, Any] = _ANY_OBJECT
-    if form["type"] == "json_schema":
-        schema = form["json_schema"].get("schema", _ANY_OBJECT)
-        check_schema(schema, "response_format")
+    check_schema(schema, "response_format")
+    schema = closed(schema, strict=request.answer_is_strict)
     return writer.rule("answer", _enforceable(json.dumps(schema), "response_format"))
 
 
@@ -198,7 +194,8 @@ def _arguments_rule(function: Mapping[str, Any]) -> str:
     parameters = function.get("parameters") or {}
     where = f"tool {function['name']!r}"
     check_schema(parameters, where)
-    return _enforceable(json.dumps(arguments_schema(parameters)), where)
+    schema = arguments_schema(parameters, strict=bool(function.get("strict")))
+    return _enforceable(json.dumps(schema), where)
 
 
 @lru_cache(maxsize=512)

@@ -40,6 +40,7 @@ class Model(ABC):
 
     def stream(
         self,
+        /,
         messages: Sequence[Mapping[str, Any]],
         *,
         stream_options: Mapping[str, bool] | None = None,

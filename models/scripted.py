@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+from laploop.engine.values import shown
 
 from .completion import ChatCompletionChunk, Cost, Outcome, Stamp, reply_chunks
 from .content_logprobs import ContentLogprobs, token_logprob
-from .dialect import Dialect
+from .dialect import Dialect, get_dialect
 from .errors import ModelError
 from .model import Model
 from .parsing.parser import OutputParser
 from .requests.request import Request
-from .schemas.violations import call_violations
+from .schemas.violations import violations
 
 
 class ScriptedModel(Model):
@@ -26,6 +29,9 @@ class ScriptedModel(Model):
         enable_thinking: whether the prompts let the model think, where a request does not say.
         dialect: the syntax of the raw texts.
         piece: characters per streamed piece.
+
+    Raises:
+        ModelError: the turns are no list, or one of them is no turn.
     """
 
     def __init__(
@@ -37,16 +43,23 @@ class ScriptedModel(Model):
         name: str = "scripted",
         piece: int = 4,
     ) -> None:
+        if not isinstance(piece, int) or piece < 1:
+            raise ModelError(f"piece must be a whole number of characters, at least 1; got {shown(piece)}")
         self.name = name
         self.requests: list[Request] = []
-        self._turns = list(turns)
+        self._turns = _checked(turns)
         self._n_used = 0
         self._enable_thinking = enable_thinking
-        self._dialect = dialect
+        self._dialect = get_dialect(dialect)
         self._piece = piece
 
     def __repr__(self) -> str:
         return f"<ScriptedModel {self.name}, {self.remaining} of {len(self._turns)} turns left>"
+
+    @property
+    def can_think(self) -> bool:
+        """Whether its syntax has thoughts."""
+        return bool(self._dialect.think or self._dialect.labels)
 
     @property
     def remaining(self) -> int:
@@ -102,6 +115,17 @@ class ScriptedModel(Model):
         # Counts of characters stand in for tokens: a script has no vocabulary.
         parsed, n_prompt = parser.result(), sum(len(str(m.get("content") or "")) for m in request.messages)
         cost = Cost(n_prompt, n_said, n_reasoning=len(parsed.message.get("reasoning_content", "")))
-        return Outcome(
-            parsed, raw[:n_said], cost, call_violations(parsed.message.get("tool_calls") or (), request.tools)
-        )
+        return Outcome(parsed, raw[:n_said], cost, violations(parsed, request))
+
+
+def _checked(turns: Any) -> list[str | Mapping[str, str]]:
+    if isinstance(turns, str | bytes | Mapping) or not isinstance(turns, Sequence):
+        raise ModelError(f"turns is {shown(turns)}; expected a list of raw replies, such as [{shown(turns)}]")
+    for i, turn in enumerate(turns):
+        facts = turn if isinstance(turn, Mapping) else {"raw": turn}
+        fits = isinstance(facts.get("raw"), str) and facts.get("finish", "stop") in ("stop", "length")
+        if not fits or facts.keys() - {"raw", "finish"}:
+            raise ModelError(
+                f'turns[{i}] is {shown(turn)}; expected a raw text, or {{"raw": text, "finish": "stop" or "length"}}'
+            )
+    return list(turns)

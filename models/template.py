@@ -8,7 +8,6 @@ tokens.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from .template_sandbox import LimitError, SandboxedTemplates, allowance
 _CUT = "\ufdd0"
 _HALF_PAIR = re.compile(r"[\ud800-\udfff]")
 _MOST_SPACE = 16  # characters between values of JSON
+_MOST_SAID = 300  # characters of what a template says of itself
 _WAY_OUT = "another file of this model may carry a better one"
 # What counts as a mark where no vocabulary is at hand.
 COMMON_MARKS = re.compile(r"<\|[^<>|\s]{1,40}\|>|</?(?:think|tool_call|tool_response|s|pad|unk|bos|eos)>")
@@ -108,26 +108,40 @@ def _compile(template: str) -> jinja2.Template:
 
 
 def _said(error: Exception) -> str:
-    return str(error) if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {error}"
+    return text if len(text) <= _MOST_SAID else f"{text[: _MOST_SAID - 1]}…"
+
+
+_SYSTEM, _USER = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}
+_TOOL = {
+    "type": "function",
+    "function": {"name": "look", "description": "Look.", "parameters": {"type": "object", "properties": {}}},
+}
 
 
 def check_template(template: str) -> None:
-    """Compile a chat template, and render two conversations as simple as can be.
+    """Compile a chat template, and render conversations as simple as can be.
 
     Raises:
         TemplateError: it has an error, and names the line; or it fails whatever it is given. One that refuses such
             messages in words of its own may take others.
     """
-    conversation = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+    _compile(template)
+    fault = None
+    for messages, tools in ([_USER], None), ([_SYSTEM, _USER], None), ([_USER], [_TOOL]):
+        fault = _fault(template, messages, tools)
+        if fault is None or isinstance(fault.__cause__, LimitError):
+            break
+    if fault:
+        raise fault
+
+
+def _fault(template: str, messages: list[Any], tools: list[Any] | None) -> TemplateError | None:
     try:
-        render_prompt(template, conversation[1:], variables={"bos_token": "", "eos_token": ""})
+        render_prompt(template, messages, tools, variables={"bos_token": "", "eos_token": ""})
     except TemplateError as error:
-        if isinstance(error.__cause__, _Refusal):
-            return
-        with contextlib.suppress(TemplateError):
-            render_prompt(template, conversation, variables={"bos_token": "", "eos_token": ""})
-            return
-        raise
+        return None if isinstance(error.__cause__, _Refusal) else error
+    return None
 
 
 @lru_cache(maxsize=1)
@@ -177,7 +191,7 @@ def render_prompt(
     except LimitError as error:
         raise TemplateError(f"the chat template was stopped: {error}; {_WAY_OUT}") from error
     except jinja2.TemplateError as error:
-        raise TemplateError(f"the chat template refuses these messages: {error}") from error
+        raise TemplateError(f"the chat template refuses these messages: {_said(error)}") from error
     except Exception as error:  # whatever Python raises in a program that a stranger wrote
         raise TemplateError(f"the chat template failed: {_said(error)}; {_WAY_OUT}") from error
     # Half a surrogate pair, as an escape in arguments or in the template may spell it, is no text.

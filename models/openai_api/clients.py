@@ -10,6 +10,8 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from laploop.engine.values import shown
+
 from ..errors import ModelError
 from ..model import Model
 from .transport import BASE_URL, async_http_client, sync_http_client
@@ -29,9 +31,9 @@ def openai_client(model: Model) -> openai.OpenAI:
         model: ChatModel, ScriptedModel, or any other; requests name it by its `name`.
 
     Raises:
-        ModelError: the package openai is not installed.
+        ModelError: no model, or the package openai is not installed.
     """
-    package, httpx = _packages()
+    package, httpx = _packages(model)
     client: openai.OpenAI = package.OpenAI(http_client=sync_http_client(model, httpx), **_settings())
     return client
 
@@ -42,9 +44,9 @@ def async_openai_client(model: Model) -> openai.AsyncOpenAI:
     Cancelling the task, or a timeout, returns at once; the generation ends after the model's next step.
 
     Raises:
-        ModelError: the package openai is not installed.
+        ModelError: no model, or the package openai is not installed.
     """
-    package, httpx = _packages()
+    package, httpx = _packages(model)
     client: openai.AsyncOpenAI = package.AsyncOpenAI(http_client=async_http_client(model, httpx), **_settings())
     return client
 
@@ -53,8 +55,11 @@ def _settings() -> dict[str, Any]:
     return {"base_url": BASE_URL, "api_key": "in-process", "max_retries": 0, "timeout": None}
 
 
-def _packages() -> tuple[Any, Any]:
+def _packages(model: Any) -> tuple[Any, Any]:
     """openai, and the HTTP library that this version of it uses: httpx, from version 3 on httpx2."""
+    if not isinstance(model, Model):
+        loading = model if isinstance(model, str) else "qwen3-1.7b"
+        raise ModelError(f'model is {shown(model)}; expected a loaded one, such as ChatModel.load("{loading}")')
     try:
         package = import_module("openai")
     except ImportError as error:

@@ -87,7 +87,7 @@ class OutputParser:
         stop: Sequence[str] = (),
         new_call_id: Callable[[], str] = new_call_id,
     ) -> None:
-        self.dialect = get_dialect(dialect) if isinstance(dialect, str) else dialect
+        self.dialect = get_dialect(dialect)
         if prompt_opens_think and not self.dialect.think:
             raise RequestError(f"dialect {self.dialect.name} has no thinking block that a prompt could open")
         self.may_think = enable_thinking and bool(self.dialect.think or self.dialect.labels)

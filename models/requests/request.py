@@ -142,6 +142,20 @@ class Request:
         )
 
     @property
+    def answer_schema(self) -> Mapping[str, Any] | None:
+        """The JSON Schema of the answer by `response_format`; None for free text."""
+        form = self.response_format or {"type": "text"}
+        if form["type"] == "text":
+            return None
+        schema: Mapping[str, Any] | None = form.get("json_schema", {}).get("schema")
+        return {"type": "object"} if schema is None else schema
+
+    @property
+    def answer_is_strict(self) -> bool:
+        """Whether `response_format` has `strict`: no object has other keys than its schema lists."""
+        return bool((self.response_format or {}).get("json_schema", {}).get("strict"))
+
+    @property
     def tool_names(self) -> list[str]:
         """Names of the offered tools, in order."""
         return [str(t["function"]["name"]) for t in self.tools]

@@ -16,7 +16,8 @@ from .schema_keywords import RESTRICTING, walk
 from .schema_refs import dangling_refs, endless, references
 
 __all__ = [
-    "Enforced", "Finding", "arguments_schema", "check_schema", "enforced", "normalise", "refusal", "schema_report",
+    "Enforced", "Finding", "arguments_schema", "check_schema", "closed", "enforced", "normalise", "refusal",
+    "schema_report",
 ]  # fmt: skip
 
 MAX_SCHEMA_BYTES = 500_000
@@ -89,15 +90,43 @@ def check_schema(schema: Mapping[str, Any], where: str) -> None:
         raise RequestError(f"{where}: the schema is not plain JSON: {error}") from error
 
 
-def arguments_schema(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The schema of a tool's arguments: always an object; closed where the tool lists its parameters and does not say
-    otherwise, so that no argument is invented."""
-    schema = dict(parameters or {})
-    schema.setdefault("type", "object")
-    open_ended = {"additionalProperties", "patternProperties", "anyOf", "oneOf", "allOf", "$ref", "if"}
-    if schema.get("properties") and not open_ended & schema.keys():
-        schema["additionalProperties"] = False
-    return schema
+# With one of these an object may have keys that its `properties` do not list.
+_OPENING = frozenset(["additionalProperties", "patternProperties", "anyOf", "oneOf", "allOf", "$ref", "if"])
+# What judges a value together with the schema around it; OpenAI's `strict` refuses them.
+_COMPOSING = frozenset(["allOf", "not", "if", "dependentSchemas", "unevaluatedProperties", "$dynamicRef"])
+
+
+def arguments_schema(parameters: Mapping[str, Any] | None, *, strict: bool = False) -> dict[str, Any]:
+    """The schema of a tool's arguments: always an object, and `closed`."""
+    return closed({**(parameters or {}), "type": (parameters or {}).get("type", "object")}, strict=strict)
+
+
+def closed(schema: Mapping[str, Any], *, strict: bool = False) -> dict[str, Any]:
+    """The schema of an object without keys that nobody listed, so that none is invented: where it lists `properties`
+    and does not say otherwise, there are no others.
+
+    Args:
+        schema: the schema.
+        strict: close the objects inside it too. Where schemas are composed, so that a part may list some keys and
+            another part more, only the outermost is closed.
+    """
+    if strict and not any(_is_composed(node) for _, node in walk(schema)):
+        copied: dict[str, Any] = json.loads(json.dumps(schema))
+        for node in [node for _, node in walk(copied)]:
+            _close(node)
+        return copied
+    outer = dict(schema)
+    _close(outer)
+    return outer
+
+
+def _is_composed(node: Mapping[str, Any]) -> bool:
+    return bool(_COMPOSING & node.keys()) or ("properties" in node and bool({"anyOf", "oneOf", "$ref"} & node.keys()))
+
+
+def _close(node: Any) -> None:
+    if node.get("properties") and not _OPENING & node.keys():
+        node["additionalProperties"] = False
 
 
 def _faults(schema: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:

@@ -1,4 +1,5 @@
-"""What of a reply's finished calls does not fit their tools' schemas: the part that sampling could not enforce.
+"""What of a reply does not fit its schemas, its calls their tools' and its answer the response format's: the part that
+sampling could not enforce.
 
 It changes nothing and runs nothing. laploop.tools has its own judge, which words things for a small model; neither
 package knows the other.
@@ -10,6 +11,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
+
+from ..parsing.message import ParsedOutput
+from ..requests.request import Request
 
 PATTERN_S = 0.5  # seconds that one comparison with a pattern may take
 _MOST = 5  # violations of one call
@@ -35,6 +39,35 @@ def call_violations(calls: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[
                 "id": call["id"], "name": name, "pointer": pointer, "keyword": keyword, "expected": expected,
                 "received": received, "message": message,
             })  # fmt: skip
+    return found
+
+
+def answer_violations(content: str, schema: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """For each fault of an answer that has to be JSON: pointer, keyword, expected, received and message, as above.
+
+    Args:
+        content: the whole answer.
+        schema: the response format's.
+    """
+    try:
+        faults = list(_faults(json.loads(content), schema))
+    except (ValueError, RecursionError):
+        faults = [("", "", "JSON", _shown(content))]
+    return [
+        {
+            "pointer": pointer, "keyword": keyword, "expected": expected, "received": received,
+            "message": f"response_format: {pointer or '/'}: expected {expected}, received {received}",
+        }
+        for pointer, keyword, expected, received in faults
+    ]  # fmt: skip
+
+
+def violations(parsed: ParsedOutput, request: Request) -> list[dict[str, Any]]:
+    """All faults of a reply. What the token limit cut is not judged."""
+    calls = parsed.message.get("tool_calls") or ()
+    found = call_violations(calls, request.tools)
+    if request.answer_schema is not None and not calls and parsed.finish_reason != "length":
+        found += answer_violations(parsed.message.get("content") or "", request.answer_schema)
     return found
 
 

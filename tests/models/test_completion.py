@@ -240,3 +240,26 @@ def test_closing_a_stream_in_openais_form_closes_the_models() -> None:
     next(stream)
     stream.close()  # type: ignore[attr-defined]
     assert closed == [True]
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ('{"tags": [1, 2]}', []),
+        ('{"tags": [1, 1]}', [("/tags", "uniqueItems")]),
+        ('{"tags": "x", "y": 1}', [("/tags", "type")]),
+        ("no JSON", [("", "")]),
+        ("", [("", "")]),
+    ],
+)
+def test_an_answer_that_does_not_fit_its_response_format_is_said_to(content: str, found: list[tuple[str, str]]) -> None:
+    """Regression: a warning said that what cannot be enforced is validated afterwards; nothing did so."""
+    schema = {"type": "object", "properties": {"tags": {"type": "array", "uniqueItems": True}}}
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+    user = [{"role": "user", "content": "x"}]
+    choice = ScriptedModel([content]).create(user, response_format=form)["choices"][0]
+    faults = choice.get("schema_violations", [])
+    assert [(fault["pointer"], fault["keyword"]) for fault in faults] == found
+    assert all(fault["message"].startswith("response_format: ") for fault in faults)
+    cut = ScriptedModel([{"raw": content[:5], "finish": "length"}]).create(user, response_format=form)["choices"][0]
+    assert "schema_violations" not in cut

@@ -177,7 +177,12 @@ def test_a_template_that_always_fails_is_replaced_as_it_is_loaded(tmp_path: Path
 
 @pytest.mark.parametrize(
     "template",
-    ["{{ raise_exception('tools only') }}", "{{ messages[1].content }}", "{{ messages[0].content }}{{ unknown }}"],
+    [
+        "{{ raise_exception('tools only') }}",
+        "{{ messages[1].content.strip() }}",
+        "{% for tool in tools %}{{ tool }}{% endfor %}{{ messages[0].content }}",
+        "{{ messages[0].content }}{{ unknown }}",
+    ],
 )
 def test_a_template_that_is_choosy_is_kept(template: str) -> None:
     with warnings.catch_warnings():

@@ -234,3 +234,53 @@ def test_a_reply_has_an_end_however_often_a_call_is_repeated(dialect: str) -> No
     else:
         texts = [f"<tools>\n{chr(10).join([call] * n)}\n</tools>" for n in (1, 16, 17)]
     assert [grammar.accepts(text) for text in texts] == [True, True, False]
+
+
+# -- response_format, as OpenAI's users know it ------------------------------------------------------------------------
+
+INNER = {"type": "object", "properties": {"b": {"type": "integer"}}, "required": ["b"]}
+OUTER = {"type": "object", "properties": {"a": INNER, "c": {"type": "array", "items": INNER}}, "required": ["a"]}
+
+
+def answer_grammar(schema: dict[str, Any], **more: Any) -> Grammar:
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, **more}}
+    request = Request.of([{"role": "user", "content": "x"}], {"response_format": form})
+    return reply_grammar(request, get_dialect("qwen3"), "none")
+
+
+def test_an_answer_has_no_keys_that_its_schema_does_not_list() -> None:
+    """Regression: objects stayed open, where OpenAI's `strict` wants them closed and a tool's arguments are."""
+    plain, strict = answer_grammar(OUTER), answer_grammar(OUTER, strict=True)
+    for grammar in (plain, strict):
+        assert grammar.accepts('{"a": {"b": 1}, "c": [{"b": 2}]}') and not grammar.accepts('{"a": {"b": 1}, "x": 1}')
+    for text in ('{"a": {"b": 1, "x": 1}}', '{"a": {"b": 1}, "c": [{"b": 2, "x": 1}]}'):
+        assert plain.accepts(text) and not strict.accepts(text)
+    assert answer_grammar({**OUTER, "additionalProperties": True}, strict=True).accepts('{"a": {"b": 1}, "x": 1}')
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"allOf": [INNER, {"type": "object", "properties": {"d": {"type": "integer"}}}]},
+        {"properties": {"d": {}}, "anyOf": [INNER, {"properties": {"e": {}}}]},
+        {"$defs": {"i": INNER}, "properties": {"d": {}}, "$ref": "#/properties/a/$defs/i"},
+    ],
+)
+def test_what_is_composed_is_not_closed_in_parts(schema: dict[str, Any]) -> None:
+    """Each part lists some of the keys; closed one by one nothing would meet them all."""
+    grammar = answer_grammar({"type": "object", "properties": {"a": schema}}, strict=True)
+    assert any(map(grammar.accepts, ('{"a": {"b": 1, "d": 2}}', '{"a": {"d": 2, "b": 1}}')))
+
+
+def test_a_strict_tool_is_closed_throughout() -> None:
+    for strict in (None, False, True):
+        function = {"name": "f", "parameters": OUTER, "strict": strict}
+        grammar = tool_grammar([{"type": "function", "function": function}], "required")
+        assert grammar.accepts(native("f", {"a": {"b": 1}}))
+        assert grammar.accepts(native("f", {"a": {"b": 1, "x": 1}})) == (strict is not True)
+
+
+def test_a_schema_that_is_null_is_any_object() -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": None}}
+    request = Request.of([{"role": "user", "content": "x"}], {"response_format": form})
+    assert reply_grammar(request, get_dialect("qwen3"), "none").accepts('{"x": 1}')
