@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
 import pytest
-from laploop.scripts.options import UsageFault
-from laploop.scripts.tool_sources import named_tools
+from laploop.scripts.loading import chosen_tools
+from laploop.scripts.options import Options, UsageFault
+from laploop.scripts.tool_sources import named_tools, server_tools
 
 FILE = '''
 from dataclasses import dataclass
@@ -102,3 +104,26 @@ def test_what_is_wrong_is_said(place: Path, spec: str, said: str) -> None:
     with pytest.raises(UsageFault) as caught:
         named_tools(spec)
     assert said in str(caught.value) and str(caught.value).startswith("-T ")
+
+
+def test_servers_of_a_file_and_what_is_wrong_with_one(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("mcp")
+    server = Path(__file__).parents[1] / "support" / "mcp_server.py"
+    file = place / "servers.json"
+    file.write_text(
+        json.dumps(
+            {"mcpServers": {"odd": {"command": sys.executable, "args": [str(server)]}, "bad": {"command": "no-such"}}}
+        )
+    )
+    tools = {item.name: item for item in server_tools(file)}
+    assert tools["odd_echo"].invoke({"text": "a"}).content == "a"
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "'bad' did not start" in said
+
+
+def test_flags_and_the_folder_add_to_the_built_in_tools(place: Path) -> None:
+    (place / "shop.db").touch()
+    options = Options(tool=("garden.py",), write=True, db=(place / "shop.db",), docs=place)
+    names = [item.name for item in chosen_tools(options)]
+    assert names[8:] == ["write_file", "edit_file", "search_documents", "show_tables", "query_database", "plant"]
+    assert chosen_tools(Options(tool=("garden.py",), no_tools=True)) == []
