@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import background
-from .terminal import clean, one_line
+from .visible import clean, one_line
 
 if TYPE_CHECKING:
     from laploop.agent import ApprovalRequest, Approvals, Decision

@@ -43,7 +43,8 @@ def ask(ctx: click.Context, /, words: tuple[str, ...], as_json: bool, **values: 
     options = with_folder(collect(ctx, values))
     question = read_question(words)
     from .loading import chosen_tools, loaded_model
-    from .terminal import ProgressView, json_text, make_view
+    from .terminal import ProgressView, make_view
+    from .visible import json_text
 
     tools = chosen_tools(options)
     with loaded_model(options) as model:

@@ -26,7 +26,7 @@ def list_states(as_json: bool) -> None:
     """The saved states, the latest used first."""
     from laploop.engine.prefix_store import PrefixStore
 
-    from .terminal import clean, json_text
+    from .visible import clean, json_text
 
     entries = PrefixStore.default().entries()
     if as_json:
@@ -59,7 +59,7 @@ def size(as_json: bool) -> None:
     """How many states there are, how many bytes, and where."""
     from laploop.engine.prefix_store import PrefixStore
 
-    from .terminal import clean, json_text
+    from .visible import clean, json_text
 
     store = PrefixStore.default()
     n_states, size_bytes = len(store.entries()), store.size_bytes()
@@ -75,7 +75,7 @@ def clear(as_json: bool) -> None:
     """Remove all states; the next question of each kind is computed anew."""
     from laploop.engine.prefix_store import PrefixStore
 
-    from .terminal import json_text
+    from .visible import json_text
 
     n_states, size_bytes = PrefixStore.default().clear()
     if as_json:

@@ -57,7 +57,8 @@ def chat(ctx: click.Context, /, session_name: str | None, **values: Any) -> int:
     """Talk with a model that stays loaded and remembers."""
     options = with_folder(collect(ctx, values))
     from .loading import chosen_tools, loaded_model
-    from .terminal import clean, make_view
+    from .terminal import make_view
+    from .visible import clean
 
     tools = chosen_tools(options)
     with contextlib.ExitStack() as stack:

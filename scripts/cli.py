@@ -166,7 +166,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def complain(message: str) -> None:
     """One line on stderr, whatever the message holds."""
-    from .terminal import clean
+    from .visible import clean
 
     click.echo(f"laploop: {' '.join(clean(message).split())}", err=True)
 

@@ -30,7 +30,7 @@ def context_lines(use: ContextUse, messages: Sequence[Mapping[str, Any]]) -> Ite
 
 def _beginning(message: Mapping[str, Any]) -> str:
     """The first words of a message, on one line that any terminal can show."""
-    from .terminal import clean
+    from .visible import clean
 
     content = message.get("content") or ""
     if isinstance(content, list):

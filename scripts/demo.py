@@ -48,7 +48,8 @@ def demo(ctx: click.Context, /, numbers: tuple[int, ...], data_seed: int | None,
     options = collect(ctx, values)
     from .loading import chosen_tools, loaded_model
     from .sample_services import SampleServices
-    from .terminal import ProgressView, json_text, make_view
+    from .terminal import ProgressView, make_view
+    from .visible import json_text
 
     with SampleServices(seed=data_seed) as services, loaded_model(options) as model:
         agent = make_agent(model, chosen_tools(options, services.web_config()), options)

@@ -101,7 +101,7 @@ def trusted_config(folder: Path, ask: Callable[[str], str] | None = None) -> Fol
     if ask is None and not (sys.stdin.isatty() and sys.stderr.isatty()):
         complain(f"{path} is not used: start laploop in a terminal once, to say whether you trust it")
         return None
-    from .terminal import clean
+    from .visible import clean
 
     changed = " has changed since you trusted it" if key in trusted else ""
     click.echo(f"{path}{changed}:\n\n{_indented(data, clean)}\n", err=True)

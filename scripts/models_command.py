@@ -37,7 +37,7 @@ def list_models(as_json: bool) -> None:
     from laploop.models.files.resolve import on_disk
     from laploop.models.files.store import Store
 
-    from .terminal import clean, json_text
+    from .visible import clean, json_text
 
     catalogue, store, others = Catalogue.load(), Store.default(), local_models()
     origins = {os.path.realpath(model.path): model.origin for model in others}
@@ -95,7 +95,7 @@ def path(spec: str) -> None:
 def show(spec: str, contexts: tuple[int, ...], kv_types: tuple[str, ...], as_json: bool) -> None:
     """What is in SPEC: shape, quantisation, context, special tokens, template, memory. Reads the header only."""
     from . import model_facts
-    from .terminal import clean, json_text
+    from .visible import clean, json_text
 
     told = model_facts.facts(
         model_facts.found_path(spec), contexts or model_facts.CONTEXTS, kv_types or model_facts.KV_TYPES
@@ -176,7 +176,7 @@ def fit(
 
     from . import background
     from .progress import progress_printer
-    from .terminal import clean, json_text
+    from .visible import clean, json_text
 
     given: dict[str, Any] = {"n_ctx": ctx_size, "n_threads": threads, "n_gpu_layers": gpu_layers}
     config = EngineConfig(**{key: value for key, value in given.items() if value is not None})

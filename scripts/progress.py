@@ -141,6 +141,6 @@ def _duration(seconds: float) -> str:
 
 
 def _clean(text: str) -> str:
-    from .terminal import clean
+    from .visible import clean
 
     return clean(text)

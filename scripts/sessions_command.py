@@ -20,7 +20,7 @@ def sessions() -> None:
 @as_json_flag
 def list_sessions(as_json: bool) -> None:
     """The sessions, the latest first."""
-    from .terminal import clean, json_text
+    from .visible import clean, json_text
 
     infos = all_sessions()
     if as_json:
@@ -41,7 +41,7 @@ def list_sessions(as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME…")
 def rm(names: tuple[str, ...]) -> None:
     """Remove sessions, with their states."""
-    from .terminal import clean
+    from .visible import clean
 
     for name in names:
         click.echo(f"removed {clean(name)} ({megabytes(remove(name))})")

@@ -28,7 +28,7 @@ def tools(ctx: click.Context, /, as_json: bool, **values: Any) -> None:
     from laploop.tools.description_lint import lint_description
 
     from .loading import chosen_tools
-    from .terminal import clean, json_text
+    from .visible import clean, json_text
 
     chosen = chosen_tools(with_folder(collect(ctx, values)))
     found = [(tool, schema_report(tool.parameters)) for tool in chosen]

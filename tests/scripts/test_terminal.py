@@ -16,23 +16,22 @@ from laploop.agent import (
     Event,
     GuardFired,
     ReasoningDelta,
+    ResultCut,
     RoundStarted,
     RunFinished,
     TextDelta,
 )
 from laploop.agent.result import STOP_REASONS
 from laploop.models import ScriptedModel
+from laploop.scripts.call_lines import CallLines, call_text
 from laploop.scripts.terminal import (
     PipeView,
     ProgressView,
     TerminalView,
-    call_text,
-    clean,
-    json_text,
     make_view,
-    show_line,
     why_no_answer,
 )
+from laploop.scripts.visible import clean, json_text
 from laploop.tools import tool
 from rich.cells import cell_len
 from rich.console import Console
@@ -49,9 +48,12 @@ def text_of(screen: Console) -> str:
     return screen.file.getvalue()
 
 
-def lines_of(event: Event, width: int = 60) -> list[str]:
+def lines_of(*events: Event, width: int = 60) -> list[str]:
     screen = console(width)
-    show_line(screen, event)
+    lines = CallLines(screen)
+    for event in events:
+        lines.show(event)
+    lines.close()
     return text_of(screen).splitlines()
 
 
@@ -105,13 +107,26 @@ def test_a_call_is_one_line_when_it_starts_and_one_when_it_ends() -> None:
     assert lines_of(GuardFired(3, "repeat", "refused", "f")) == []
 
 
+def test_a_result_that_is_cut_is_one_line() -> None:
+    """Regression: it was two, one for the result and one for its cut."""
+    started = CallStarted(1, "c", "f", "{}")
+    done = CallFinished(1, "c", "f", "{}", "a long text", is_error=False, seconds=1)
+    cut = ResultCut(1, "c", 40_000, "x" * 16_000)
+    line = "← f 1.0 s, cut to 16,000 of 40,000 characters: a long text"
+    assert lines_of(started, done, cut)[1:] == [line]
+    assert lines_of(started, done)[1:] == ["← f 1.0 s: a long text"]
+    other = CallFinished(1, "d", "g", "{}", "b", is_error=False, seconds=1)
+    both = lines_of(started, CallStarted(1, "d", "g", "{}"), done, other, cut)[2:]
+    assert both == ["← f 1.0 s: a long text", "← g 1.0 s: b", "! a result was cut to 16,000 of 40,000 characters"]
+
+
 @given(st.text(), st.sampled_from(["北京上海", "ab", "e\u0301", "🌤", ATTACK]), st.integers(10, 80))
 def test_no_line_is_wider_than_the_console(name: str, filler: str, width: int) -> None:
     for event in (
         CallStarted(1, "c", name, json.dumps({"x": filler * 40})),
         CallFinished(1, "c", name, "{}", filler * 40, is_error=False, seconds=1),
     ):
-        lines = lines_of(event, width)
+        lines = lines_of(event, width=width)
         assert len(lines) == 1
         assert cell_len(lines[0]) <= width
         assert "\x1b" not in lines[0]
