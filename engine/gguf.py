@@ -20,6 +20,7 @@ from typing import Any
 
 from .errors import BadModelFileError
 from .gguf_reader import MAX_DIMS, MAX_NAME_BYTES, MAX_PAIRS, MAX_TENSORS, HeaderReader
+from .gguf_rules import broken_rules
 from .gguf_types import TENSOR_TYPES
 
 DEFAULT_ALIGNMENT = 32
@@ -149,6 +150,8 @@ def _read(reader: HeaderReader) -> GGUFFile:
             f"{reader.path} is truncated: its tensors need {needed:,} bytes and the file has "
             f"{reader.size_bytes:,}. The download is incomplete; fetch the file again."
         )
+    for broken in broken_rules(metadata, tensors):
+        reader.fail(broken)
     return GGUFFile(reader.path, metadata, tensors, data_offset, reader.size_bytes, version)
 
 

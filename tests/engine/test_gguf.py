@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import random
 import struct
+import subprocess
+import sys
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from laploop.engine.errors import BadModelFileError, EngineError
-from laploop.engine.gguf import check_head, kv_bytes, read_gguf, shard_paths
+from laploop.engine.gguf import TensorInfo, check_head, kv_bytes, read_gguf, shard_paths
+from laploop.engine.gguf_rules import broken_rules
 from laploop.engine.gguf_types import TENSOR_TYPES
 
 CASES = {
@@ -322,3 +326,65 @@ def test_renamed_part_is_refused(tmp_path: Path) -> None:
     renamed = good.rename(tmp_path / "m.gguf")
     with pytest.raises(BadModelFileError, match=r"-00002-of-00003\.gguf"):
         read_gguf(renamed)
+
+
+SOUND = {
+    "general.architecture": "qwen3",
+    "qwen3.block_count": 2,
+    "qwen3.attention.head_count": 4,
+    "qwen3.attention.head_count_kv": 2,
+    "qwen3.attention.layer_norm_rms_epsilon": 1e-6,
+    "tokenizer.ggml.tokens": [b"a", b"b"],
+    "tokenizer.ggml.token_type": array("i", [1, 1]),
+    "tokenizer.ggml.merges": [b"a b"],
+}
+# What llama.cpp ends the process for (scripts/benchmarks/gguf_fuzz.py, or its own assertions).
+DEADLY: dict[str, tuple[dict[str, Any], str]] = {
+    "no layers": ({"qwen3.block_count": 0}, "block_count is 0"),
+    "too many layers": ({"qwen3.block_count": 513}, "block_count is 513"),
+    "heads": ({"qwen3.attention.head_count_kv": 3}, "no divisor"),
+    "negative epsilon": ({"qwen3.attention.layer_norm_rms_epsilon": -1.0}, "epsilon is -1.0"),
+    "no number": ({"qwen3.attention.layer_norm_rms_epsilon": float("nan")}, "epsilon is nan"),
+    "experts": ({"qwen3.expert_count": 2000, "qwen3.expert_used_count": 8}, "of 2,000 experts"),
+    "no expert used": ({"qwen3.expert_count": 8}, "is 0 of 8 experts"),
+    "experts used": ({"qwen3.expert_used_count": 8}, "is 8 of 0 experts"),
+    "tokens twice": ({"tokenizer.ggml.tokens": [b"a", b"a"]}, "1 tokens twice"),
+    "tokens": ({"tokenizer.ggml.tokens": array("i", [1])}, "no list of strings"),
+    "token types": ({"tokenizer.ggml.token_type": array("b", [1, 1])}, "no array of 32-bit"),
+    "scores": ({"tokenizer.ggml.scores": [b"1"]}, "no array of 32-bit"),
+    "merges": ({"tokenizer.ggml.merges": array("i", [1])}, "merges is no list"),
+}
+
+
+@pytest.mark.parametrize("name", DEADLY)
+def test_what_llama_cpp_would_die_of_is_refused(name: str) -> None:
+    changes, says = DEADLY[name]
+    assert list(broken_rules(SOUND, ())) == []
+    (broken,) = broken_rules({**SOUND, **changes}, ())
+    assert says in broken
+
+
+@pytest.mark.parametrize(("name", "kind"), [("blk.0.ffn.weight", "I32"), ("q.bias", "F64"), ("out_norm.weight", "F16")])
+def test_types_that_cannot_be_computed_with_are_refused(name: str, kind: str) -> None:
+    (broken,) = broken_rules(SOUND, [TensorInfo(name, (32,), kind, 0, 64)])
+    assert name in broken and kind in broken
+    assert list(broken_rules(SOUND, [TensorInfo("blk.0.ffn.weight", (32, 32), "Q8_0", 0, 64)])) == []
+
+
+def test_a_header_that_llama_cpp_would_die_of_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "deadly.gguf"
+    arch = _pair("general.architecture", 8, struct.pack("<Q", 5) + b"qwen3")
+    path.write_bytes(_header(arch, _pair("qwen3.block_count", 4, struct.pack("<I", 0))))
+    with pytest.raises(BadModelFileError, match=r"deadly\.gguf is not a usable GGUF: qwen3\.block_count is 0"):
+        read_gguf(path)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of memory and time are POSIX's")
+def test_mutated_heads_neither_hang_nor_crash(tiny_path: Path) -> None:
+    """A sample of the benchmark that gives 100,000 to the reader and 500 to llama.cpp."""
+    script = Path(__file__).parents[2] / "scripts" / "benchmarks" / "gguf_fuzz.py"
+    command = [sys.executable, str(script), "-m", str(tiny_path), "--heads", "400", "--loads", "4", "--seed", "77"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["read"]["taken"] > 50 and told["read"]["refused"] > 50
