@@ -180,7 +180,10 @@ def detect_dialect(template: str, model_name: str = "") -> Dialect:
         template: Jinja source of the chat template.
         model_name: `general.name` or file name; the coder models share Qwen2.5's template but not its habits.
     """
-    if "<tool_call>" not in template or "tools" not in template:
+    from .template_faults import shows_call
+
+    # Several families take the same marks for something else inside: Qwen3-Coder and Qwen3.5 XML, GLM keys and values.
+    if not shows_call(template, _TOOL_CALL.open, _TOOL_CALL.close):
         return DIALECTS["react"]
     if "<think>" in template or "</think>" in template:
         return DIALECTS["qwen3"]

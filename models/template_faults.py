@@ -5,6 +5,8 @@ Looks at the text that comes out, not at the Jinja. Does not know families.
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
 
 from .errors import TemplateError
@@ -66,6 +68,30 @@ def template_faults(template: str) -> list[str]:
     if '\\"value-text\\"' in text:
         faults.append("writes the calls' arguments as text in JSON, escaped twice")
     return faults
+
+
+def shows_call(template: str, opening: str, closing: str) -> bool:
+    """Whether the template writes a call as one JSON object of `name` and `arguments` between these marks."""
+    if "tools" not in template or opening not in template:
+        return False
+    try:
+        text = _render(template, [_QUESTION, _CALL, _RESULT], _TOOLS)
+    except TemplateError:
+        return False
+    return any(
+        _is_the_call(inside) for inside in re.findall(f"{re.escape(opening)}(.*?){re.escape(closing)}", text, re.S)
+    )
+
+
+def _is_the_call(text: str) -> bool:
+    try:
+        call = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(call, dict) and (call.get("name"), call.get("arguments")) == (
+        "call_tool",
+        {"wanted": "value-text"},
+    )
 
 
 def _render(template: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> str:

@@ -29,6 +29,30 @@ def test_detection(template: str, name: str, dialect: str) -> None:
     assert detect_dialect(template, name).name == dialect
 
 
+# As Qwen3-Coder, Qwen3.5 and Nemotron 3 write calls, and as GLM 4 does: the same marks, something else inside.
+_LOOP = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}<tool_call>%s</tool_call>{% endfor %}"
+_LOOP += "{% endfor %}{% if tools %}<think>{{ tools | tojson }}{% endif %}"
+_EACH = "{% for k, v in c.function.arguments.items() %}"
+_XML = "<function={{ c.function.name }}>" + _EACH + "<parameter={{ k }}>{{ v }}</parameter>"
+_KEYS = "{{ c.function.name }}" + _EACH + "<arg_key>{{ k }}</arg_key>{{ v }}"
+_JSON = '{"name": {{ c.function.name | tojson }}, "arguments": {{ c.function.arguments | tojson }}'
+
+
+@pytest.mark.parametrize(
+    ("inside", "dialect"),
+    [
+        (_XML + "{% endfor %}</function>", "react"),
+        (_KEYS + "{% endfor %}", "react"),
+        (_JSON + "}", "qwen3"),
+        (_JSON, "react"),
+    ],
+    ids=["xml", "keys", "json", "damaged json"],
+)
+def test_the_marks_alone_do_not_tell_a_family(inside: str, dialect: str) -> None:
+    """Qwen3-Coder's template was taken for Qwen2.5's, and GLM's for Qwen3's: their calls would have been lost."""
+    assert detect_dialect(_LOOP.replace("%s", inside), "a coder").name == dialect
+
+
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(RequestError) as caught:
         get_dialect("qwen4")
