@@ -45,6 +45,8 @@ def list_states(as_json: bool) -> None:
             )
         )
         return
+    if not entries:
+        click.echo("There are no saved states yet.", err=True)
     for entry in entries:
         model = "(unreadable)" if entry.model is None else entry.model or "(no name)"
         tokens = "" if entry.n_tokens is None else f"{entry.n_tokens:,} tokens"

@@ -7,7 +7,9 @@ beforehand.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import locale
+import os
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -28,6 +30,14 @@ QUESTIONS = (
     "现在几点了？",
     "1+1等于几？",
 )
+QUESTIONS_EN = (
+    "Which is hotter today, Beijing or Shanghai?",
+    "Show me the text of the first item of today's AI news.",
+    "How many degrees is it in Shanghai today? And what is 23 times 17?",
+    "What time is it now?",
+    "What is 1+1?",
+)
+LANGUAGES = {"zh": QUESTIONS, "en": QUESTIONS_EN}
 MARK = "sample data, drawn for this run"
 
 
@@ -39,11 +49,24 @@ MARK = "sample data, drawn for this run"
     multiple=True,
     help="Ask only this one (1–5; may be repeated).",
 )
+@flag(
+    "--language",
+    type=click.Choice(list(LANGUAGES)),
+    help="Of the questions and the sample news. [Chinese where the locale is, else English]",
+)
 @flag("--data-seed", type=Whole(min=0), help="Draw the same sample data again.")
 @flag("--json", "as_json", is_flag=True, default=False, help="Print the runs as one JSON list.")
 @shared_options()
 @click.pass_context
-def demo(ctx: click.Context, /, numbers: tuple[int, ...], data_seed: int | None, as_json: bool, **values: Any) -> int:
+def demo(
+    ctx: click.Context,
+    /,
+    numbers: tuple[int, ...],
+    language: str | None,
+    data_seed: int | None,
+    as_json: bool,
+    **values: Any,
+) -> int:
     """Ask five sample questions, with sample weather, news and pages served on this machine."""
     options = collect(ctx, values)
     from .loading import chosen_tools, loaded_model
@@ -51,30 +74,38 @@ def demo(ctx: click.Context, /, numbers: tuple[int, ...], data_seed: int | None,
     from .terminal import ProgressView, make_view
     from .visible import json_text
 
-    with SampleServices(seed=data_seed) as services, loaded_model(options) as model:
+    language = language or language_of_locale(os.environ)
+    questions = dict(enumerate(LANGUAGES[language], 1))
+    with SampleServices(seed=data_seed, language=language) as services, loaded_model(options) as model:
         agent = make_agent(model, chosen_tools(options, services.web_config()), options)
-        runs = ask_all(agent, numbers or range(1, len(QUESTIONS) + 1), ProgressView if as_json else make_view)
+        asked = {n: questions[n] for n in numbers or questions}
+        results = ask_all(agent, asked, ProgressView if as_json else make_view)
     if as_json:
-        click.echo(json_text([as_record(n, result) for n, result in runs]))
-    return 0 if all(result.answered for _, result in runs) else EXIT_NO_ANSWER
+        click.echo(json_text([as_record(n, asked[n], result) for n, result in results.items()]))
+    return 0 if all(result.answered for result in results.values()) else EXIT_NO_ANSWER
 
 
-def ask_all(agent: Agent, numbers: tuple[int, ...] | range, make: Callable[[], View]) -> list[tuple[int, RunResult]]:
-    """Ask the questions with these numbers, each with a fresh history."""
-    runs = []
-    for number in numbers:
-        click.echo(f"\n{number}. {QUESTIONS[number - 1]}   [{MARK}]", err=True)
-        result = answer(agent, QUESTIONS[number - 1], make())
-        report(result)
-        runs.append((number, result))
-    return runs
+def language_of_locale(environment: Mapping[str, str]) -> str:
+    """ "zh" where messages are to be in Chinese (POSIX's variables, else the system's setting), else "en"."""
+    named = next(filter(None, map(environment.get, ("LC_ALL", "LC_MESSAGES", "LANG"))), None)
+    return "zh" if (named or locale.getlocale()[0] or "").lower().startswith(("zh", "chinese")) else "en"
 
 
-def as_record(number: int, result: RunResult) -> dict[str, Any]:
+def ask_all(agent: Agent, questions: Mapping[int, str], make: Callable[[], View]) -> dict[int, RunResult]:
+    """Ask the questions, each with a fresh history; the results have their numbers."""
+    results = {}
+    for number, question in questions.items():
+        click.echo(f"\n{number}. {question}   [{MARK}]", err=True)
+        results[number] = answer(agent, question, make())
+        report(results[number])
+    return results
+
+
+def as_record(number: int, question: str, result: RunResult) -> dict[str, Any]:
     """A run for --json: the question, the tools of each round, and the result."""
     return {
         "number": number,
-        "question": QUESTIONS[number - 1],
+        "question": question,
         "data": MARK,
         "tool_path": tool_path(result),
         **result.to_dict(),

@@ -57,6 +57,8 @@ _STORIES_EN = (
      "Visitors can correct every text."),
     ("Volunteers in {place} map paths with {topic}", "They covered {n} kilometres in one spring.",
      "The map is checked by hand every week."),
+    ("{place} radio lets {topic} write its subtitles", "Already {n} broadcasts can be read.",
+     "Listeners report the mistakes they find."),
 )  # fmt: skip
 _PLACES_ZH = ("杭州", "成都", "武汉", "西安", "南京", "厦门")
 _PLACES_EN = ("Oslo", "Porto", "Leeds", "Quito", "Turin", "Hobart")
@@ -90,10 +92,12 @@ class SampleServices:
 
     Args:
         seed: for the drawn values; None draws from the system.
+        language: of the news: "en", or "zh" for three Chinese items and two English ones.
     """
 
-    def __init__(self, seed: int | None = None) -> None:
+    def __init__(self, seed: int | None = None, language: str = "zh") -> None:
         self._seed = random.SystemRandom().getrandbits(64) if seed is None else seed
+        self._n_english = _N_ITEMS if language == "en" else 2
         self._lock = threading.Lock()
         self._weather = self._draw_two_cities()
         self._news: dict[str, tuple[Article, ...]] = {}
@@ -153,7 +157,8 @@ class SampleServices:
         key = topic.strip()
         with self._lock:
             if key not in self._news:
-                self._news[key] = _draw_articles(key, random.Random(f"{self._seed}/{key}/news"), port)  # noqa: S311 - sample data
+                draw = random.Random(f"{self._seed}/{key}/news")  # noqa: S311 - sample data
+                self._news[key] = _draw_articles(key, draw, port, self._n_english)
                 self._articles.update({_slug(article.link): article for article in self._news[key]})
             return self._news[key]
 
@@ -182,8 +187,7 @@ def _draw_weather(city: str, draw: random.Random, degrees: int | None = None, fe
     return Weather(city, degrees, degrees + felt, draw.randint(20, 95), draw.randint(1, 40), sky_zh, sky_en)
 
 
-def _draw_articles(topic: str, draw: random.Random, port: int) -> tuple[Article, ...]:
-    n_english = 2
+def _draw_articles(topic: str, draw: random.Random, port: int, n_english: int) -> tuple[Article, ...]:
     stories = [(story, True) for story in draw.sample(_STORIES_ZH, _N_ITEMS - n_english)]
     stories += [(story, False) for story in draw.sample(_STORIES_EN, n_english)]
     draw.shuffle(stories)

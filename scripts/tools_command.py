@@ -13,6 +13,12 @@ from .options import collect, flag, source_options
 if TYPE_CHECKING:
     from laploop.models.schemas.schema import Finding
 
+STATUSES = {
+    "enforced": "while the model writes a call, it cannot write anything that breaks these rules.",
+    "validated": "checked when a call is whole; what breaks them is told to the model, and the tool does not run.",
+    "rejected": "these make no valid schema; no agent is built with such a tool.",
+}
+
 
 @click.command(context_settings={"max_content_width": 100})
 @flag("--json", "as_json", is_flag=True, default=False, help="Print the tools as JSON, in OpenAI form.")
@@ -21,8 +27,12 @@ if TYPE_CHECKING:
 def tools(ctx: click.Context, /, as_json: bool, **values: Any) -> None:
     """List the tools that ask and chat have here, what of their schemas a call cannot break, and advice.
 
-    "enforced" keywords hold while the model writes a call, "validated" ones are checked when it is whole, "rejected"
-    ones make no valid schema. Advice is on words that small models stumble over.
+    Advice is on words that small models stumble over. For programs, --json gives the tools as OpenAI's API has them,
+    and what holds for each keyword of their schemas:
+
+    \b
+    [{"type": "function", "function": {"name": "get_weather", …},
+      "schema_report": [{"pointer": "/properties/city", "keyword": "type", "status": "enforced"}, …], …}, …]
     """
     from laploop.models import schema_report
     from laploop.tools.description_lint import lint_description
@@ -52,18 +62,23 @@ def tools(ctx: click.Context, /, as_json: bool, **values: Any) -> None:
         names = ", ".join(tool.parameters.get("properties", {}))
         click.echo(f"{tool.name}({names})  [{', '.join(sorted(tool.effects))}]")
         click.echo(f"    {clean(' '.join(tool.description.split()))}")
-        for status in ("enforced", "validated", "rejected"):
+        for status in STATUSES:
             if places := _places(report, status):
                 click.echo(f"    {status}: {clean(places)}")
         for advice in lint_description(tool):
             where = f"{advice.place}: " if advice.place else ""
             click.echo(f"    advice: {clean(f'{where}{advice.problem}; {advice.suggestion}')}")
+    if found:
+        click.echo()
+        for status, meaning in STATUSES.items():
+            click.echo(f"{status}: {meaning}")
 
 
 def _places(report: Iterable[Finding], status: str) -> str:
-    """The keywords of one status, each with the places where it stands: "type (/, /city)"."""
-    by_keyword: dict[str, list[str]] = {}
+    """The keywords of one status by the place where they stand: "type, required of the whole; type of city"."""
+    by_place: dict[str, list[str]] = {}
     for finding in report:
         if finding.status == status:
-            by_keyword.setdefault(finding.keyword, []).append(finding.pointer.replace("/properties/", "/") or "/")
-    return ", ".join(f"{keyword} ({' '.join(places)})" for keyword, places in by_keyword.items())
+            place = finding.pointer.removeprefix("/properties/").replace("/properties/", "/") or "the whole"
+            by_place.setdefault(place, []).append(finding.keyword)
+    return "; ".join(f"{', '.join(keywords)} of {place}" for place, keywords in by_place.items())

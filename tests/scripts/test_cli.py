@@ -219,7 +219,10 @@ def test_tools_lists_names_effects_descriptions_and_what_is_enforced() -> None:
         assert entry["effects"]
         assert {(f["pointer"], f["keyword"]) for f in entry["schema_report"]} >= {("", "properties"), ("", "type")}
         assert {f["status"] for f in entry["schema_report"]} == {"enforced"}
-    assert text.stdout.count("    enforced: type (/") == len(tools) and "\x1b" not in text.stdout
+    assert text.stdout.count("    enforced: type, ") == len(tools) and "\x1b" not in text.stdout
+    lines = text.stdout.splitlines()
+    assert "    enforced: type, properties, required, additionalProperties of the whole; type of city" in lines
+    assert [line.partition(":")[0] for line in lines[-3:]] == ["enforced", "validated", "rejected"], "what they mean"
 
 
 def test_a_reader_that_goes_away_is_no_fault() -> None:

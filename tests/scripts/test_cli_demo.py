@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from laploop.models import ScriptedModel
 from laploop.scripts.ask import make_agent
-from laploop.scripts.demo import MARK, QUESTIONS, as_record, ask_all, tool_path
+from laploop.scripts.demo import LANGUAGES, MARK, QUESTIONS, as_record, ask_all, language_of_locale, tool_path
 from laploop.scripts.options import Options
 from laploop.scripts.sample_services import SampleServices
 from laploop.scripts.terminal import PipeView, ProgressView
@@ -43,7 +43,8 @@ def test_the_five_questions_take_their_tool_paths_over_real_http(
         ]
         with ScriptedModel(turns) as model:
             agent = make_agent(model, builtin_tools(root=tmp_path, web=services.web_config()), Options())
-            runs = ask_all(agent, range(1, 6), lambda: PipeView(Console(stderr=True)))
+            questions = dict(enumerate(QUESTIONS, 1))
+            runs = list(ask_all(agent, questions, lambda: PipeView(Console(stderr=True))).items())
         weather = [services.weather(city) for city in ("北京", "上海")]
     assert [tool_path(result) for _, result in runs] == [
         [["get_weather", "get_weather"]],
@@ -68,8 +69,31 @@ def test_the_five_questions_take_their_tool_paths_over_real_http(
 
 def test_a_record_is_json_with_the_path_and_the_mark() -> None:
     agent = make_agent(ScriptedModel(["2"]), [], Options())
-    [(number, result)] = ask_all(agent, (5,), ProgressView)
-    record = json.loads(json.dumps(as_record(number, result)))
+    [(number, result)] = ask_all(agent, {5: QUESTIONS[4]}, ProgressView).items()
+    record = json.loads(json.dumps(as_record(number, QUESTIONS[4], result)))
     assert (record["number"], record["question"], record["tool_path"]) == (5, "1+1等于几？", [])
     assert (record["answer"], record["stop_reason"]) == ("2", "answer")
     assert record["data"] == MARK
+
+
+@pytest.mark.parametrize(
+    ("environment", "language"),
+    [
+        ({"LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"LANG": "en_US.UTF-8"}, "en"),
+        ({"LANG": "C"}, "en"),
+        ({"LANG": "zh_CN.UTF-8", "LC_ALL": "C.UTF-8"}, "en"),
+        ({"LANG": "en_US.UTF-8", "LC_MESSAGES": "zh_TW"}, "zh"),
+        ({"LANG": "de_DE.UTF-8", "LC_ALL": ""}, "en"),
+    ],
+)
+def test_the_questions_are_in_the_locales_language(environment: dict[str, str], language: str) -> None:
+    """They were all Chinese, whoever asked."""
+    assert language_of_locale(environment) == language
+    assert len(LANGUAGES[language]) == 5
+
+
+def test_english_questions_get_english_news() -> None:
+    with SampleServices(seed=3, language="en") as services, SampleServices(seed=3) as both:
+        assert all("".join(a.paragraphs).isascii() for a in services.news("AI"))
+        assert sum(a.title.isascii() for a in both.news("AI")) == 2
