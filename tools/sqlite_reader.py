@@ -168,10 +168,14 @@ class SqliteReader:
             tables = self.tables()
         except DatabaseError:
             return ""
-        if "no such table" in text:
-            return f"; the tables are {', '.join(table.name for table in tables) or 'none'}"
-        columns = [f"{table.name}({', '.join(column.split()[0] for column in table.columns)})" for table in tables]
-        return f"; there is {'; '.join(columns)}"[:600]
+        return f"; there is {outline(tables) or 'no table'}"
+
+
+def outline(tables: Sequence[Table], max_chars: int = 600) -> str:
+    """The tables with the names of their columns, as "customer(id, name), order(id, total)"."""
+    listed = [f"{table.name}({', '.join(column.split()[0] for column in table.columns)})" for table in tables]
+    shown = ", ".join(listed)
+    return shown if len(shown) <= max_chars else ", ".join(table.name for table in tables)[:max_chars]
 
 
 def read_rows(path: str, sql: str, max_rows: int, timeout_s: float) -> dict[str, Any]:

@@ -22,8 +22,8 @@ DECLARED = {canonicalize_name(Requirement(text).name) for text in PROJECT["depen
 EXTRA = {
     canonicalize_name(Requirement(text).name) for extra in PROJECT["optional-dependencies"].values() for text in extra
 } - {"laploop"}
-# pydantic's own half; the packages of extras
-PART_OF_OTHERS = {"pydantic-core", "openai", "pypdf", "mcp"}
+# pydantic's own half; the packages of extras, and the HTTP client that mcp takes
+PART_OF_OTHERS = {"pydantic-core", "openai", "pypdf", "mcp", "httpx2"}
 # Imported by nobody here: data that zoneinfo finds by itself, and what trafilatura needs but pip before 23.3
 # overlooks.
 NOT_IMPORTED = {"tzdata", "lxml-html-clean", *({"tomli"} if sys.version_info >= (3, 11) else ())}

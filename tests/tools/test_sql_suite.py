@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from laploop.tools import Tool, ToolError, ToolResult
 from laploop.tools.builtin.database import database_tools
+from laploop.tools.sqlite_reader import Table, outline
 
 
 @pytest.fixture
@@ -139,13 +140,18 @@ def test_rows_and_cells_are_bounded_and_say_so(database: Path) -> None:
 
 
 def test_wrong_names_are_answered_with_the_right_ones(database: Path) -> None:
-    assert "the tables are customer, order, spent, note" in ask(database, "SELECT * FROM customers").content
+    assert (
+        "there is customer(id, name, 城市), order(id, customer_id, total), spent("
+        in ask(database, "SELECT * FROM customers").content
+    )
     assert "customer(id, name, 城市)" in ask(database, "SELECT surname FROM customer").content
 
 
 def test_tables_as_they_are_built(database: Path) -> None:
     made = tools(database)
-    assert made["query_database"].description.endswith("Tables: customer, order, spent, note.")
+    assert made["query_database"].description.endswith(
+        "Tables: customer(id, name, 城市), order(id, customer_id, total), spent(name, total), note(text, picture)."
+    )
     assert made["show_tables"].invoke({"table": "ORDER"}).value == {
         "tables": [
             {
@@ -211,3 +217,9 @@ def test_a_read_only_file_in_a_read_only_folder_is_read(database: Path) -> None:
     if os.geteuid() == 0:
         os.chmod(database, 0o444)
     assert ask(database, "SELECT 1").value["rows"] == [[1]]
+
+
+def test_an_outline_that_is_too_long_has_the_names_of_the_tables_only() -> None:
+    tables = [Table(f"t{n}", "table", tuple(f"column_{n}_{m} TEXT" for m in range(20)), ()) for n in range(5)]
+    assert outline(tables) == "t0, t1, t2, t3, t4" and outline(tables[:1]).startswith("t0(column_0_0, column_0_1, ")
+    assert len(outline(tables * 1000)) == 600

@@ -141,7 +141,9 @@ def _value(node: ast.expr, depth: int = 0) -> Number:
     if isinstance(node, ast.Tuple):
         raise _CalculationError("a comma may only stand between arguments; write 1234, not 1,234")
     if isinstance(node, (ast.Name, ast.Attribute)):
-        raise _CalculationError(f"{ast.unparse(node)[:30]!r} is not known; use {_names()}")
+        raise _CalculationError(
+            f"{ast.unparse(node)[:30]!r} is not known: look its number up and write that; known are {_names()}"
+        )
     raise _CalculationError(f"{ast.unparse(node)[:30]!r} is not arithmetic")
 
 

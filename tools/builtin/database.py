@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from ..definition import Tool, tool
-from ..sqlite_reader import DatabaseError, Rows, SqliteReader
+from ..sqlite_reader import DatabaseError, Rows, SqliteReader, outline
 
 _MAX_ROWS = 50
 
@@ -20,7 +20,7 @@ def database_tools(path: Path, *, timeout_s: float = 5.0) -> list[Tool]:
         timeout_s: seconds after which SQLite is made to stop.
     """
     reader = SqliteReader(path, timeout_s=timeout_s)
-    names = ", ".join(table.name for table in reader.tables())[:200]
+    built = outline(reader.tables())
 
     def show_tables(
         table: Annotated[str, "A name, e.g. orders; empty for all"] = "",
@@ -35,7 +35,9 @@ def database_tools(path: Path, *, timeout_s: float = 5.0) -> list[Tool]:
         """Ask the database in SQL (SQLite, read only). Returns columns and rows."""
         return _as_value(reader.query(sql, max_rows))
 
-    about = f"{(query_database.__doc__ or '').strip()} Tables: {names or 'none'}."
+    # With the names of the columns a small model's first statement is right; with those of the tables alone it made
+    # others up.
+    about = f"{(query_database.__doc__ or '').strip()} Tables: {built or 'none'}."
     return [
         tool(group="database")(show_tables),
         tool(group="database", strict={"sql"}, description=about, timeout_s=timeout_s + 10)(query_database),

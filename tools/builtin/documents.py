@@ -23,7 +23,9 @@ def document_tool(root: Path, index: DocumentIndex | None = None) -> Tool:
 
     @tool(group="documents", timeout_s=120.0)
     def search_documents(query: Annotated[str, "Words to look for, e.g. heating costs 2024"]) -> dict[str, Any]:
-        """Search notes, PDFs and other documents by words. Returns passages, each with its source to cite."""
+        """Look up facts in the user's own documents: notes, meetings, contracts, letters, PDFs. Returns passages, each
+        with its source to cite.
+        """
         found = known.search(query, most=_MAX_PASSAGES)
         value: dict[str, Any] = {
             "passages": [{"source": passage.source, "text": passage.text} for passage in found.passages],
