@@ -30,6 +30,8 @@ def list_sessions(as_json: bool) -> None:
         ]
         click.echo(json_text([{k: v for k, v in row.items() if k != "saved_s"} for row in rows]))
         return
+    if not infos:
+        click.echo("There are no sessions yet (laploop chat --session NAME begins one).", err=True)
     for info in infos:
         messages = "(unreadable)" if info.n_messages is None else f"{info.n_messages:,} messages"
         click.echo(

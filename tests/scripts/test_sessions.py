@@ -228,7 +228,9 @@ def test_a_killed_chat_loses_at_most_the_unfinished_turn(model: ChatModel, data:
 
 
 def test_sessions_are_listed_and_removed(model: ChatModel, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["sessions", "list"]) == 0 and capsys.readouterr().out == ""
+    assert run(["sessions", "list"]) == 0
+    told = capsys.readouterr()
+    assert told.out == "" and "no sessions yet" in told.err
     hold(model, "旅行", "hello")
     with ScriptedModel(["Hi.", "Hi."]) as scripted:
         hold(scripted, "work", "a", "b")
