@@ -29,7 +29,7 @@ from jinja2.visitor import NodeTransformer
 
 MAX_TEMPLATE_CHARS = 200_000
 MAX_BYTES = 200_000_000  # made in one rendering, all together; also the most that one value may be written out to
-MAX_CPU_S = 5.0  # of the rendering thread: a busy machine does not count
+MAX_CPU_S = 3.0  # of the rendering thread: a busy machine does not count
 _MAX_INT_BITS = 20_000
 _MAX_WIDTH = 1_000  # of a field in a format
 _STEP_BYTES = 100  # what one iteration or call counts as
