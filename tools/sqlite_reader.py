@@ -119,6 +119,7 @@ class SqliteReader:
 
     def rows(self, sql: str, max_rows: int) -> Rows:
         """As `query`, in this process."""
+        _check_statement(sql)
         with self._opened() as connection:
             connection.set_authorizer(_authorize)
             cursor = connection.execute(sql)

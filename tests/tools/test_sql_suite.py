@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from laploop.tools import Tool, ToolError, ToolResult
 from laploop.tools.builtin.database import database_tools
-from laploop.tools.sqlite_reader import Table, outline
+from laploop.tools.sqlite_reader import DatabaseError, SqliteReader, Table, outline
 
 
 @pytest.fixture
@@ -71,9 +71,19 @@ REFUSED = [
 
 @pytest.mark.parametrize("sql", REFUSED)
 def test_refused_and_nothing_changed(database: Path, tmp_path: Path, sql: str) -> None:
-    out = tmp_path / "out.db"
+    """Where the walls stand: what a query's process calls (a process for each would be half a minute of tests)."""
     before = hashlib.sha256(database.read_bytes()).hexdigest()
-    result = ask(database, sql.replace("{out}", str(out)))
+    with pytest.raises(DatabaseError) as caught:
+        SqliteReader(database).rows(sql.replace("{out}", str(tmp_path / "out.db")), 5)
+    assert "\n" not in str(caught.value)
+    assert hashlib.sha256(database.read_bytes()).hexdigest() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == [database.name]
+
+
+@pytest.mark.parametrize("sql", REFUSED[::9])
+def test_refused_by_the_tool_too(database: Path, tmp_path: Path, sql: str) -> None:
+    before = hashlib.sha256(database.read_bytes()).hexdigest()
+    result = ask(database, sql.replace("{out}", str(tmp_path / "out.db")))
     assert result.is_error and result.content.startswith("query_database: ") and "\n" not in result.content
     assert hashlib.sha256(database.read_bytes()).hexdigest() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == [database.name]
