@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+_SAID_ELSEWHERE = ("refused", "stopped")  # by the call's own result; by the sentence on a run without an answer
+
 
 class CallLines:
     """Prints the lines on a console. The last result of a round waits for the event behind it, which may be its cut:
@@ -71,7 +73,7 @@ def line_of(event: Event) -> Text | None:
         return Text(f"→ {one_line(call_text(event.name, event.arguments))}", style="cyan")
     if isinstance(event, CallFinished):
         return _result_line(event)
-    if isinstance(event, GuardFired) and event.step != "refused":
+    if isinstance(event, GuardFired) and event.step not in _SAID_ELSEWHERE:
         return Text(f"! {event.guard}, {event.step}: {one_line(event.detail)}", style="yellow")
     if isinstance(event, (ApprovalAnswered, ResultCut, Compaction)) and (said := _remark(event)):
         return Text(f"! {said}", style="yellow")

@@ -105,6 +105,7 @@ def test_a_call_is_one_line_when_it_starts_and_one_when_it_ends() -> None:
     assert lines_of(failed) == ["✗ get_weather 0.0 s: no network"]
     assert lines_of(GuardFired(3, "repeat", "masked", "f")) == ["! repeat, masked: f"]
     assert lines_of(GuardFired(3, "repeat", "refused", "f")) == []
+    assert lines_of(GuardFired(3, "length", "stopped", "f")) == [], "why_no_answer says it, with the way out"
 
 
 def test_a_result_that_is_cut_is_one_line() -> None:

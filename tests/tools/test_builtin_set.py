@@ -79,3 +79,11 @@ def test_what_the_model_reads_of_them_is_as_measured() -> None:
     benchmark (scripts/benchmarks/demo_runs.py) to judge. Written anew with `to_openai()`, one tool a line."""
     golden = (Path(__file__).parents[1] / "data" / "builtin_tools.jsonl").read_text("utf-8").splitlines()
     assert [json.loads(line) for line in golden] == ToolRegistry(TOOLS).to_openai()
+
+
+def test_a_text_that_must_say_something_cannot_be_empty() -> None:
+    """The grammar then never lets a model write `""` there, which only cost a round."""
+    by_name = {item.name: item for item in TOOLS}
+    for name, parameter in (("calculator", "expression"), ("search_files", "query")):
+        assert by_name[name].parameters["properties"][parameter]["minLength"] == 1
+        assert "at least 1" in by_name[name].invoke({parameter: ""}).content

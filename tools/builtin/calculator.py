@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
+from pydantic import Field
+
 from ..definition import Tool, tool
 from ..errors import ToolError
 from .quantities import percentages, quantity
@@ -45,7 +47,9 @@ def calculator_tool() -> Tool:
     """Return calculator."""
 
     @tool(group="math")
-    def calculator(expression: Annotated[str, "e.g. (3 + 4) * 2 or sqrt(2)"]) -> dict[str, Any]:
+    def calculator(
+        expression: Annotated[str, "e.g. (3 + 4) * 2 or sqrt(2)", Field(min_length=1)],
+    ) -> dict[str, Any]:
         """Calculate exactly: + - * / // % **, parentheses, sqrt, round, min, max, log, sin… Returns the
         result."""
         return {"expression": expression, "result": evaluate(expression)}

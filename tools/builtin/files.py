@@ -52,7 +52,9 @@ def file_tools(root: Path, *, context_lines: int = 0) -> list[Tool]:
         return _list(folder, path, pattern.strip())
 
     @tool(group="files", strict={"path"})
-    def search_files(query: Annotated[str, "Text to find, any case"], path: _FolderPath = ".") -> dict[str, Any]:
+    def search_files(
+        query: Annotated[str, "Text to find, any case", Field(min_length=1)], path: _FolderPath = "."
+    ) -> dict[str, Any]:
         """Find text in the files of a folder. Returns files, line numbers and lines."""
         return _search(folder, query, path, context_lines)
 
