@@ -37,6 +37,12 @@ _READING = frozenset(
 _FORBIDDEN_FUNCTIONS = frozenset(
     ("load_extension", "readfile", "writefile", "edit", "fts3_tokenizer", "sqlite_compileoption_get")
 )
+# Words of SQL that people name tables by, and that SQLite takes for names in quotes only.
+_RESERVED = frozenset(
+    "add all and as case check column default delete distinct exists from group having in index insert into is join "
+    "limit not null on or order primary references select set table then to transaction union unique update using "
+    "values when where".split()  # noqa: SIM905 - forty quotes less
+)
 _LIMITS = {  # sqlite3.h, SQLITE_LIMIT_…; Python 3.10 has no Connection.setlimit
     "SQLITE_LIMIT_LENGTH": _MAX_VALUE_BYTES,
     "SQLITE_LIMIT_SQL_LENGTH": 4 * _MAX_SQL_CHARS,
@@ -169,14 +175,22 @@ class SqliteReader:
             tables = self.tables()
         except DatabaseError:
             return ""
-        return f"; there is {outline(tables) or 'no table'}"
+        return f"; call again with what there is: {outline(tables) or 'no table'}"
 
 
 def outline(tables: Sequence[Table], max_chars: int = 600) -> str:
     """The tables with the names of their columns, as "customer(id, name), order(id, total)"."""
-    listed = [f"{table.name}({', '.join(column.split()[0] for column in table.columns)})" for table in tables]
+    listed = [
+        f"{_as_written(table.name)}({', '.join(column.split()[0] for column in table.columns)})" for table in tables
+    ]
     shown = ", ".join(listed)
     return shown if len(shown) <= max_chars else ", ".join(table.name for table in tables)[:max_chars]
+
+
+def _as_written(name: str) -> str:
+    """A name as it has to stand in a statement: order is a word of SQL."""
+    plain = name.isidentifier() and name.lower() not in _RESERVED
+    return name if plain else '"' + name.replace('"', '""') + '"'
 
 
 def read_rows(path: str, sql: str, max_rows: int, timeout_s: float) -> dict[str, Any]:

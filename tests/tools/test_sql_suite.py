@@ -151,7 +151,7 @@ def test_rows_and_cells_are_bounded_and_say_so(database: Path) -> None:
 
 def test_wrong_names_are_answered_with_the_right_ones(database: Path) -> None:
     assert (
-        "there is customer(id, name, 城市), order(id, customer_id, total), spent("
+        'call again with what there is: customer(id, name, 城市), "order"(id, customer_id, total), spent('
         in ask(database, "SELECT * FROM customers").content
     )
     assert "customer(id, name, 城市)" in ask(database, "SELECT surname FROM customer").content
@@ -160,7 +160,7 @@ def test_wrong_names_are_answered_with_the_right_ones(database: Path) -> None:
 def test_tables_as_they_are_built(database: Path) -> None:
     made = tools(database)
     assert made["query_database"].description.endswith(
-        "Tables: customer(id, name, 城市), order(id, customer_id, total), spent(name, total), note(text, picture)."
+        'Tables: customer(id, name, 城市), "order"(id, customer_id, total), spent(name, total), note(text, picture).'
     )
     assert made["show_tables"].invoke({"table": "ORDER"}).value == {
         "tables": [
