@@ -270,3 +270,21 @@ def test_a_dialect_can_be_given(tiny_engine: Engine) -> None:
     assert ChatModel(tiny_engine, "m", "qwen2.5-coder").dialect is DIALECTS["qwen2.5-coder"]
     reply = ChatModel(tiny_engine, "m", DIALECTS["qwen2.5"]).create(USER, max_tokens=3)
     assert reply["model"] == "m" and "reasoning_content" not in reply["choices"][0]["message"]
+
+
+def test_reprs_say_what_it_is_in_one_line(tiny_chat: ChatModel) -> None:
+    engine = tiny_chat.engine
+    assert repr(engine) == f"<Engine tiny.gguf, {engine.n_ctx:,} tokens of context, {engine.device}>"
+    assert repr(tiny_chat) == f"<ChatModel {tiny_chat.name}, dialect qwen3, over {engine!r}>" and tiny_chat.can_think
+
+
+def test_a_call_that_is_being_written_is_named_before_it_is_there(tiny_chat: ChatModel) -> None:
+    named: list[str] = []
+    for chunk in tiny_chat.stream(USER, **{**REQUESTS["call"], "parallel_tool_calls": False}):
+        choice = chunk["choices"][0]
+        if name := choice.get("calling"):
+            assert choice["delta"] == {} and not choice["finish_reason"]
+            named.append(name)
+        if choice["delta"].get("tool_calls"):
+            assert named == ["get_weather"], "before the call, and once"
+    assert named
