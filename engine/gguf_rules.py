@@ -61,8 +61,10 @@ def _vocabulary(metadata: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(tokens, list) or not all(isinstance(token, bytes) for token in tokens):
         yield f"{_TOKENS} is no list of strings"
         return
-    if len(set(tokens)) != len(tokens):  # llama-vocab.cpp: id_to_token.size() == token_to_id.size()
-        yield f"{_TOKENS} names {len(tokens) - len(set(tokens)):,} tokens twice"
+    # llama-vocab.cpp: id_to_token.size() == token_to_id.size(); a name ends at a zero byte, an empty one gets a number.
+    names = [token.partition(b"\0")[0] or b"[EMPTY_%d]" % i for i, token in enumerate(tokens)]
+    if twice := len(names) - len(set(names)):
+        yield f"{_TOKENS} names {twice:,} tokens twice"
     for name in ("tokenizer.ggml.token_type", "tokenizer.ggml.scores"):
         numbers = metadata.get(name)  # read as 32-bit numbers, whatever they are
         if numbers is not None and not (isinstance(numbers, array) and numbers.itemsize == 4):

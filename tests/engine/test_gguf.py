@@ -349,6 +349,7 @@ DEADLY: dict[str, tuple[dict[str, Any], str]] = {
     "no expert used": ({"qwen3.expert_count": 8}, "is 0 of 8 experts"),
     "experts used": ({"qwen3.expert_used_count": 8}, "is 8 of 0 experts"),
     "tokens twice": ({"tokenizer.ggml.tokens": [b"a", b"a"]}, "1 tokens twice"),
+    "tokens twice to a zero byte": ({"tokenizer.ggml.tokens": [b"a\0b", b"a\0c", b"a"]}, "2 tokens twice"),
     "tokens": ({"tokenizer.ggml.tokens": array("i", [1])}, "no list of strings"),
     "token types": ({"tokenizer.ggml.token_type": array("b", [1, 1])}, "no array of 32-bit"),
     "scores": ({"tokenizer.ggml.scores": [b"1"]}, "no array of 32-bit"),
@@ -360,6 +361,9 @@ DEADLY: dict[str, tuple[dict[str, Any], str]] = {
 def test_what_llama_cpp_would_die_of_is_refused(name: str) -> None:
     changes, says = DEADLY[name]
     assert list(broken_rules(SOUND, ())) == []
+    assert list(broken_rules({**SOUND, "tokenizer.ggml.tokens": [b"", b"\0", b""]}, ())) == [], (
+        "they get names of their own"
+    )
     (broken,) = broken_rules({**SOUND, **changes}, ())
     assert says in broken
 
