@@ -38,11 +38,9 @@ _FORBIDDEN_FUNCTIONS = frozenset(
     ("load_extension", "readfile", "writefile", "edit", "fts3_tokenizer", "sqlite_compileoption_get")
 )
 # Words of SQL that people name tables by, and that SQLite takes for names in quotes only.
-_RESERVED = frozenset(
-    "add all and as case check column default delete distinct exists from group having in index insert into is join "
-    "limit not null on or order primary references select set table then to transaction union unique update using "
-    "values when where".split()  # noqa: SIM905 - forty quotes less
-)
+_RESERVED = """add all and as case check column default delete distinct exists from group having in index insert into is
+join limit not null on or order primary references select set table then to transaction union unique update using values
+when where"""
 _LIMITS = {  # sqlite3.h, SQLITE_LIMIT_…; Python 3.10 has no Connection.setlimit
     "SQLITE_LIMIT_LENGTH": _MAX_VALUE_BYTES,
     "SQLITE_LIMIT_SQL_LENGTH": 4 * _MAX_SQL_CHARS,
@@ -189,7 +187,7 @@ def outline(tables: Sequence[Table], max_chars: int = 600) -> str:
 
 def _as_written(name: str) -> str:
     """A name as it has to stand in a statement: order is a word of SQL."""
-    plain = name.isidentifier() and name.lower() not in _RESERVED
+    plain = name.isidentifier() and name.lower() not in _RESERVED.split()
     return name if plain else '"' + name.replace('"', '""') + '"'
 
 
