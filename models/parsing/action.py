@@ -106,10 +106,10 @@ class Action:
     def _in_name(self) -> bool:
         source = self._source
         text, at = source.text, source.at
-        if text[at] == "{" or source.starts("```"):  # the whole call as one JSON value
-            return self._enter(self._in_input)
         line_end = text.find("\n", at)
         end = len(text) if line_end < 0 else line_end
+        if (text[at] == "{" or source.starts("```")) and not self._names.may_go_on(text[at:end]):
+            return self._enter(self._in_input)  # the whole call as one JSON value
         view = min(end, at + _MOST_NAME)
         called = _CALLED.match(text, at, view)
         if called and (self._names.is_offered(called.group(1)) or not self._tentative):
@@ -117,7 +117,8 @@ class Action:
             if not holds_bracket:
                 return self._open_brackets(called)
         more = _NAME_AND_MORE.match(text, at, view)
-        if more and (label := self._lines.inline_label(more.end())) and label.kind == "action_input":
+        label = self._lines.inline_label(more.end()) if more else None
+        if more and label and label.kind == "action_input" and not self._names.may_go_on(text[at : label.end]):
             self._name = more.group(1)
             self._take(more.end())
             self._raw.append(self._lines.open(label))

@@ -13,6 +13,7 @@ from laploop.engine.values import shown
 from .plain import check_keys, check_plain, check_text, fail
 
 _FUNCTION_KEYS = ("name", "description", "parameters", "strict")
+_MOST_NAME_CHARS = 200  # OpenAI takes 64; the text protocol's parser looks no further for the end of a name
 _CHOICES = ("auto", "none", "required")
 
 
@@ -44,6 +45,8 @@ def _checked_name(tool: Any, where: str) -> str:
     # What is not printable has to be escaped, which models do in many ways: such calls would not be this tool's.
     if not name.strip() or not name.isprintable():
         fail(f"{where} has the name {shown(name)}, which no model can write; expected printable characters")
+    if len(name) > _MOST_NAME_CHARS:
+        fail(f"{where} has a name of {len(name)} characters, at most {_MOST_NAME_CHARS} are read back: {shown(name)}")
     where = f"{where} ({name})"
     check_keys(tool, where, ("type", "function"))
     check_keys(function, where, _FUNCTION_KEYS)
