@@ -37,8 +37,8 @@ class EngineConfig:
     """How to load a model. Defaults suit a laptop; names follow llama.cpp.
 
     Args:
-        n_ctx: context length in tokens, shared by all sequences; 0 takes what the model was trained for, None 8192 or as
-            much of it as fits in memory. Never more than the model was trained for.
+        n_ctx: context length in tokens, shared by all sequences; 0 takes what the model was trained for, None 8192 or
+            as much of it as fits in memory. Never more than the model was trained for.
         n_batch: most tokens per `llama_decode` call (-b).
         n_ubatch: most tokens computed at once inside it (-ub).
         n_threads: threads for single tokens; None takes what affinity, cgroup quota and physical cores allow.
