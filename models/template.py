@@ -18,6 +18,7 @@ from importlib.resources import files
 from typing import Any
 
 import jinja2
+from laploop.engine.values import shown
 
 from .errors import RequestError, TemplateError
 from .template_sandbox import LimitError, SandboxedTemplates, allowance
@@ -175,6 +176,7 @@ def render_prompt(
         TemplateError: the template cannot be compiled or refuses the messages.
         RequestError: a message cannot be expressed.
     """
+    _check_given(template, messages, tools, marks, variables)
     guard = _Guard(marks)
     context: dict[str, Any] = {
         "messages": [_template_message(m, guard, "</think>" in template) for m in messages],
@@ -196,6 +198,18 @@ def render_prompt(
         raise TemplateError(f"the chat template failed: {_said(error)}; {_WAY_OUT}") from error
     # Half a surrogate pair, as an escape in arguments or in the template may spell it, is no text.
     return Prompt(tuple(_HALF_PAIR.sub("\ufffd", text).split(_CUT)))
+
+
+def _check_given(template: Any, messages: Any, tools: Any, marks: Any, variables: Any) -> None:
+    """Raise an error of ours for what can be no template, no messages and no tools; what is in them comes later."""
+    if not isinstance(template, str):
+        raise TemplateError(f"template is {shown(template)}; expected the Jinja source of a chat template")
+    for name, value in (("messages", messages), ("tools", tools or [])):
+        is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+        if not is_list or not all(isinstance(item, Mapping) for item in value):
+            raise RequestError(f"{name} is {shown(value)}; expected a list of objects")
+    if not isinstance(marks, re.Pattern) or not isinstance(variables or {}, Mapping):
+        raise RequestError(f"marks must be a compiled pattern and variables an object, got {shown((marks, variables))}")
 
 
 class _Guard:
@@ -235,6 +249,8 @@ def _template_message(message: Mapping[str, Any], guard: _Guard, template_thinks
     if isinstance(reasoning, str):
         rendered["reasoning_content"] = guard.text(reasoning)
     if calls := message.get("tool_calls"):
+        if not isinstance(calls, list | tuple):
+            raise RequestError(f"tool_calls is {shown(calls)}; expected a list of calls")
         rendered["tool_calls"] = [_template_call(call, guard) for call in calls]
     for key in ("tool_call_id", "name"):
         if isinstance(message.get(key), str):

@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from laploop.engine.values import shown
+
 from ..dialect import Dialect, get_dialect
 from ..errors import RequestError
 from .bare_call import BareCall
@@ -75,6 +77,9 @@ class OutputParser:
         prompt_opens_think: whether the prompt itself ends with an open thinking block.
         dialect: name or settings of the family's syntax.
         stop: texts that end the answer, across any split, but not inside a call or a thought; then `stopped` is true.
+
+    Raises:
+        RequestError: an unknown dialect, or what can be no tools, no stop texts, or (of `feed`) no text.
     """
 
     def __init__(
@@ -88,6 +93,7 @@ class OutputParser:
         new_call_id: Callable[[], str] = new_call_id,
     ) -> None:
         self.dialect = get_dialect(dialect)
+        _check_given(tools, stop)
         if prompt_opens_think and not self.dialect.think:
             raise RequestError(f"dialect {self.dialect.name} has no thinking block that a prompt could open")
         self.may_think = enable_thinking and bool(self.dialect.think or self.dialect.labels)
@@ -112,6 +118,8 @@ class OutputParser:
 
     def feed(self, piece: str | bytes) -> list[Delta]:
         """Take the next piece (text, or token bytes that may end inside a character); return the new deltas."""
+        if not isinstance(piece, str | bytes):
+            raise RequestError(f"a piece is {shown(piece)}; expected text, or the bytes of tokens")
         text = self._decode(piece) if isinstance(piece, bytes) else _HALF_PAIR.sub("\ufffd", piece)
         if text and not self.stopped:
             self._source.add(text)
@@ -161,3 +169,13 @@ class OutputParser:
     def answering(self) -> bool:
         """Whether the thinking block, if there is one, lies behind."""
         return self._stages[-1].answering
+
+
+def _check_given(tools: Any, stop: Any) -> None:
+    """Raise RequestError for what can be no tools and no stop texts."""
+    for tool in (tools or ()) if isinstance(tools or (), list | tuple) else [tools]:
+        function = tool.get("function") if isinstance(tool, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise RequestError(f"tools holds {shown(tool)}; expected tools in OpenAI form")
+    if not isinstance(stop, list | tuple) or not all(isinstance(text, str) for text in stop):
+        raise RequestError(f"stop is {shown(stop)}; expected a list of texts")

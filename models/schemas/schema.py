@@ -10,7 +10,10 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from laploop.engine.values import shown
+
 from ..errors import RequestError
+from ..requests.plain import check_plain
 from .schema_enforced import ENFORCED_FORMATS, Enforced, enforced, is_idle, normalise, refusal, validated_format
 from .schema_keywords import RESTRICTING, walk
 from .schema_refs import dangling_refs, endless, references
@@ -39,9 +42,15 @@ def schema_report(schema: Mapping[str, Any] | bool) -> list[Finding]:
 
     Args:
         schema: a JSON Schema (2020-12).
+
+    Raises:
+        RequestError: it is no JSON object.
     """
     if isinstance(schema, bool):
         return []
+    if not isinstance(schema, Mapping):
+        raise RequestError(f"schema is {shown(schema)}; expected a JSON Schema as an object, or True or False")
+    check_plain(schema, "the schema")
     if faults := _faults(schema):
         return [Finding(pointer, keyword, "rejected") for pointer, keyword, _ in faults]
     part = enforced(schema)

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
 import pytest
-from laploop.models import ChatModel, ModelError, OutputParser, ScriptedModel, async_openai_client, openai_client
+from laploop.engine import EngineError
+from laploop.models import (
+    ChatModel,
+    ModelError,
+    OutputParser,
+    ScriptedModel,
+    async_openai_client,
+    openai_client,
+    parse_output,
+    render_prompt,
+    schema_report,
+    tool_grammar,
+)
 from laploop.models.errors import RequestError
+from laploop.models.template import builtin_template
 
 USER = [{"role": "user", "content": "x"}]
 
@@ -71,3 +85,49 @@ def test_a_field_is_never_an_argument_of_pythons(name: str) -> None:
 
     found = answer(ScriptedModel(["a"]), "POST", "/chat/completions", body)
     assert found.status == 400 and b"unsupported request field" in b"".join(found.parts)
+
+
+CALLS: list[Any] = [5, [5], [{"function": {"name": "f", "arguments": 5}}], [{"function": {"name": 5}}]]
+JUNK: list[Any] = [
+    None,
+    0,
+    1,
+    True,
+    "",
+    "x",
+    b"x",
+    "\ud800",
+    [],
+    {},
+    [1],
+    [{}],
+    {1: 2},
+    {"type": 5},
+    object(),
+    10**5000,
+]
+JUNK += [[{"role": "user", "content": 5}], [{"role": 5, "content": "x"}], [{"content": "x"}], float("nan"), ...]
+JUNK += [[{"role": "assistant", "tool_calls": calls}] for calls in CALLS]
+
+
+@pytest.mark.parametrize("value", JUNK, ids=lambda value: repr(value)[:20] if value != 10**5000 else "long")
+def test_the_parts_take_what_they_are_made_for_or_say_so(value: Any) -> None:
+    """Regression: TypeError, AttributeError and KeyError from somewhere inside."""
+    template = builtin_template()
+    for attempt in (
+        lambda: render_prompt(value, USER),
+        lambda: render_prompt(template, value),
+        lambda: render_prompt(template, USER, value),
+        lambda: render_prompt(template, USER, variables=value),
+        lambda: render_prompt(template, USER, marks=value),
+        lambda: parse_output(value),
+        lambda: parse_output("x", tools=value),
+        lambda: parse_output("x", dialect=value),
+        lambda: OutputParser(stop=value).feed("x"),
+        lambda: OutputParser().feed(value),
+        lambda: tool_grammar(value),
+        lambda: tool_grammar([], value),
+        lambda: schema_report(value),
+    ):
+        with contextlib.suppress(ModelError, EngineError):
+            attempt()
