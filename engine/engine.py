@@ -1,39 +1,41 @@
 """A GGUF in memory that generates tokens.
 
-`step` decodes one batch for all active generations; `generate` is one of them, from its caller's thread. There is no
-background scheduler: whichever caller finds nothing to read takes the lock and runs the next step for everybody. It
-knows tokens and text; not messages, templates or tools.
+`step` decodes one batch for all active generations; `generate` is one of them, read from its caller's thread. Steps are
+run in a thread of their own, and only while some reader has nothing to read. It knows tokens and text; not messages,
+templates or tools.
 """
 
 from __future__ import annotations
 
 import random
-import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Tokens
 from pathlib import Path
+from queue import SimpleQueue
 from threading import Lock
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from . import native
-from .between_steps import look_up
+from .between_steps import wait_for
 from .config import EngineConfig, SamplingParams
-from .drafting import Drafter, Payoff
+from .drafting import Drafter
 from .errors import ContextError, EngineError
 from .gguf import GGUFFile, kv_bytes, read_gguf
+from .given import check_generation, check_load, check_tokens
 from .grammar import Grammar
 from .guide import Guide
 from .hardware import n_threads
 from .kept_states import KeptStates
 from .matcher import Matcher
 from .memory import DEFAULT_N_CTX, ELEMENT_BYTES, available_bytes, check_memory, fitted
-from .prefixes import Prefixes, StateCopy, file_stamps
+from .prefixes import Prefixes, file_stamps
+from .saver import Saver
+from .scheduler import Scheduler
 from .sequence import Sequence, Step
-from .slots import Slots, shared_prefix
-from .stepper import Stepper
+from .slots import Slots
+from .stepper import ClosedError, Stepper
 from .vocabulary import Vocabulary
-from .writer import Writer
 
 T = TypeVar("T")
 
@@ -41,14 +43,6 @@ T = TypeVar("T")
 MOST_STATE_BYTES = 1_000_000_000
 _CLOSED = "the engine is closed"
 _DRAFT_MAX = 15  # with the token in front a batch of 16, which costs little more than one of 8 (docs/log.md)
-
-
-class _Run(NamedTuple):
-    """A generation's part of a batch: tokens that are its own, and a draft of those behind them."""
-
-    sequence: Sequence
-    tokens: list[int]
-    draft: list[int]
 
 
 class Engine:
@@ -74,22 +68,22 @@ class Engine:
             threads_batch=config.n_threads_batch or self.n_threads,
         )
         self.vocabulary = Vocabulary(self.model, header.metadata, guide)
-        self._prefixes = Prefixes.open(header, stamps, config, self.model, self.context, self.n_gpu_layers)
-        self._copy: StateCopy | None = None
-        self._slots = Slots(self.context, config.n_seq_max, self._prefixes)
-        self._kept = KeptStates(
-            header, stamps, config, self.n_gpu_layers, self.context, self._slots, self.kv_size_bytes
-        )
-        self._writer = Writer(self.context, self.vocabulary)
-        self._payoff = Payoff()
-        self._active: list[Sequence] = []
-        self._waiting: list[Sequence] = []
-        self._waiting_lock = Lock()
-        self._lock = Lock()  # held by the reader who runs the next step
         # One thread runs all steps: llama.cpp's OpenMP team belongs to the thread that calls it, and a team for each
         # caller would leave spinning threads behind. Ctrl-C never comes to it, so that a step is done whole or undone.
         self._stepper = Stepper(self.context.abort)
-        self._closed = self._freed = False
+        prefixes = Prefixes.open(header, stamps, config, self.model, self.context, self.n_gpu_layers)
+        self._saver = Saver(self.context, prefixes, self._stepper)
+        self._slots = Slots(self.context, self.context.n_seq, config.n_seq_max, prefixes)
+        self._kept = KeptStates(
+            header, stamps, config, self.n_gpu_layers, self.context, self._slots, self.kv_size_bytes
+        )
+        self._scheduler = Scheduler(
+            self.context, self._slots, self.vocabulary, self._saver, always_drafts=config.draft_max is not None
+        )
+        self._lock = Lock()  # of what follows
+        self._signs: list[SimpleQueue[None]] = []  # of readers who wait
+        self._is_wanted = False  # a step will be run
+        self._closed = False
 
     @classmethod
     def load(cls, path: str | Path, config: EngineConfig | None = None, *, memory_bytes: int | None = None) -> Engine:
@@ -104,6 +98,7 @@ class Engine:
             BadModelFileError: no GGUF, or a damaged or incomplete one.
             BackendError: it does not fit in memory, or llama.cpp could not load it.
         """
+        check_load(path, config)
         path, config = Path(path), config or EngineConfig()
         header = read_gguf(path)
         if config.n_gpu_layers == 0 or not native.supports_gpu():
@@ -126,21 +121,15 @@ class Engine:
         """Free the model; generations under way end with an error, a prefix is saved to its end. Safe to call twice."""
         if self._closed:
             return
-        self._closed = True
+        with self._lock:
+            self._closed = True
         self.context.abort()
         try:
-            if self._prefixes:
-                self._prefixes.finish()
+            self._saver.finish()
         finally:
-            self._free()
-
-    def _free(self) -> None:
-        with self._lock:
-            self._freed = True
             self._stepper.close()
-            with self._waiting_lock:
-                for sequence in [*self._active, *self._waiting]:
-                    sequence.error = EngineError(_CLOSED)
+            self._scheduler.fail(EngineError(_CLOSED))
+            self._sign()
             self.context.close()
             self.model.close()
 
@@ -169,6 +158,11 @@ class Engine:
     def detokenize(self, tokens: Iterable[int]) -> str:
         """Text of tokens."""
         return self.vocabulary.detokenize(tokens)
+
+    def clear_cache(self) -> None:
+        """Empty the KV cache of what no generation under way needs. It need not be called: what is remembered gives way
+        by itself. For measurements."""
+        self._between_steps(self._slots.clear)
 
     # -- conversations kept in files ------------------------------------------------------------------------------
 
@@ -207,24 +201,23 @@ class Engine:
             EngineError: the engine is closed.
         """
         held, note = self._kept.read(Path(path))
-        return self._between_steps(lambda: self._kept.put(held, sum(s.n_reserved for s in self._active))), note
+        return self._between_steps(lambda: self._kept.put(held)), note
 
     def _between_steps(self, work: Callable[[], T]) -> T:
         """Run `work` in the thread that decodes, when the step under way is over."""
         results: list[T] = []
 
         def run() -> int:
-            self._reap()  # what has ended leaves its slot
-            if self._copy:  # before its cells are another's
-                self._copy.make()
-                self._copy = None
+            self._scheduler.reap()  # what has ended leaves its slot
+            self._saver.settle()
             results.append(work())
             return 0
 
-        with self._lock:
-            if self._closed:
-                raise EngineError(_CLOSED)
+        self._check_open()
+        try:
             self._stepper.run(run)
+        except ClosedError:
+            raise EngineError(_CLOSED) from None
         return results[0]
 
     # -- generating -----------------------------------------------------------------------------------------------
@@ -267,8 +260,9 @@ class Engine:
         `n_shareable` tokens at the start of the prompt may be saved on disk, and loaded from there: what any prompt may
         begin with, a system prompt and tools.
         """
-        if self._closed:
-            raise EngineError(_CLOSED)
+        self._check_open()
+        check_tokens(tokens, self.vocabulary.n_tokens)
+        check_generation(sampling, grammar, max_tokens)
         if not tokens:
             raise ContextError("the prompt is empty: at least one token is needed")
         room = self.n_ctx - len(tokens)
@@ -296,10 +290,15 @@ class Engine:
         return sequence
 
     def read(self, sequence: Sequence) -> Iterator[Step]:
-        """The steps of a prepared generation; closing the iterator ends it."""
+        """The steps of a prepared generation; closing the iterator ends it.
+
+        Several may be read at a time, from threads or in turns: each step is one of all of them.
+        """
+        sign: SimpleQueue[None] = SimpleQueue()
         try:
-            with self._waiting_lock:
-                self._waiting.append(sequence)
+            with self._lock:
+                self._check_open()
+                self._scheduler.join(sequence)
             while True:
                 # Asked before the steps are read: none may come in between and be lost.
                 ended = bool(sequence.finish_reason or sequence.error)
@@ -309,184 +308,60 @@ class Engine:
                     raise sequence.error
                 if ended:
                     return
-                with self._lock:
-                    if not (sequence.out or sequence.finish_reason or sequence.error):
-                        self.step()
-                look_up()
+                self._want_step(sign)
+                try:
+                    wait_for(sign)
+                except BaseException as error:
+                    sequence.abandoned = True  # first: the step that is hurried here must not be followed by another
+                    if not isinstance(error, Exception) or (sequence.slot and not sequence.n_generated):
+                        self.context.abort()  # a long prompt; others' part of the batch is done again
+                    raise
         finally:
             # Only a flag: this may run in the garbage collector, in a thread that is in the middle of a step.
             sequence.abandoned = True
 
+    def _want_step(self, sign: SimpleQueue[None]) -> None:
+        """Have a step run, unless one is about to; `sign` is given when a step is over that saw this reader wait."""
+        with self._lock:
+            self._check_open()
+            self._signs.append(sign)
+            if not self._is_wanted:
+                self._is_wanted = True
+                self._stepper.start(self._step)
+
     def step(self) -> int:
         """Decode one batch for all active generations and choose each one's next token; return how many took part.
 
-        Call it with the lock held, as `generate` does. Ctrl-C stops the batch, whose tokens then count as not decoded.
+        Whoever reads has it called as needed. Ctrl-C stops the batch, whose tokens then count as not decoded.
 
         Raises:
             EngineError: the engine is closed.
         """
-        self.context.allow()
-        if self._closed:
-            raise EngineError(_CLOSED)
+        self._check_open()
         return self._stepper.run(self._step)
 
     def _step(self) -> int:
-        self._reap()
-        self._admit()
-        runs = self._next_batch()
-        if not runs:
-            if not self._suspend():
-                time.sleep(0.001)  # every reader is behind; let them read
-            return 0
-        if self._decode(runs):
-            self._sample(runs)
-        return len(runs)
-
-    def _next_batch(self) -> list[_Run]:
-        """Whose turn it is, each with the tokens to decode."""
-        runs = []
-        budget = self.context.n_batch
-        # Generations that only need a token go first: a long prompt must not hold them up.
-        for sequence in sorted(self._active, key=lambda s: len(s.pending)):
-            pending = sequence.pending[:budget]
-            if pending and not sequence.is_behind:
-                budget -= len(pending)
-                runs.append(_Run(sequence, pending, []))
-        if len(runs) == 1 and budget:  # several generations fill the batch by themselves
-            runs = [runs[0]._replace(draft=self._draft(runs[0].sequence, budget))]
-        return runs
-
-    def _draft(self, sequence: Sequence, n_most: int) -> list[int]:
-        """What may come behind a generation's tokens, as far as its grammar and budget let it; mostly nothing."""
-        pays = self._payoff.pays or self.config.draft_max is not None
-        if not (sequence.drafter and sequence.n_generated and self._slots.can_forget_tails and pays):
-            return []
-        # Where a value begins, neither what the grammar put in nor a quotation mark says anything about it.
-        if sequence.ends_forced or not self.vocabulary.is_word(sequence.tokens[-1]):
-            return []
-        draft = sequence.drafter.propose()[: min(n_most, sequence.n_left - 1)]
-        end = next((i for i, token in enumerate(draft) if token in self.vocabulary.eog), len(draft))
-        return sequence.matcher.allowed_prefix(draft[:end]) if sequence.matcher else draft[:end]
-
-    def _admit(self) -> None:
-        """Give waiting generations a slot, first come first served, as long as the cache can hold them to their end."""
-        with self._waiting_lock:
-            while sequence := next((s for s in self._waiting if not s.is_behind), None):
-                reserved = sum(s.n_reserved for s in self._active)
-                if not self._slots.any_idle or (self._active and reserved + sequence.n_reserved > self.n_ctx):
-                    return
-                self._waiting.remove(sequence)
-                if self._copy:  # before its cells are another prompt's
-                    self._copy.make()
-                    self._copy = None
-                self._slots.place(sequence, reserved)
-                self._active.append(sequence)
-
-    def _suspend(self) -> bool:
-        """Send a generation that nobody reads at present back to the queue, where others wait for its slot.
-
-        Without it, who starts a second generation while reading a first one would wait for ever. Nothing is lost: it
-        continues in the next free slot, from its tokens.
-        """
-        with self._waiting_lock:
-            if not any(not s.is_behind for s in self._waiting):
-                return False
-            sequence = next((s for s in self._active if s.is_behind), None)
-            if not sequence:
-                return False
-            self._active.remove(sequence)
-            self._waiting.append(sequence)
-            sequence.slot = None
-            return True
-
-    def _reap(self) -> None:
-        """Drop generations that nobody reads any more; a cache stays for the next prompt that begins the same way."""
-        with self._waiting_lock:
-            self._waiting = [s for s in self._waiting if not s.abandoned]
-        for sequence in [s for s in self._active if s.abandoned or s.error]:
-            self._retire(sequence)
-        self._slots.release(self._active)
-
-    def _decode(self, runs: list[_Run]) -> bool:
-        """Decode a batch; False if it was stopped or failed, and nothing of it counts."""
-        started = time.perf_counter()
-        batch = []
-        for sequence, tokens, draft in runs:
-            assert sequence.slot
-            n_cached = len(sequence.slot.cached)
-            at_end = n_cached + len(tokens) == len(sequence.tokens)
-            batch.append((sequence.slot.seq_id, n_cached, tokens + draft, 1 + len(draft) if at_end else 0))
-        try:
-            finished = self.context.decode(batch)
-        except EngineError as error:
-            finished = False
-            for run in runs:
-                run.sequence.error = error
-        if not finished:
-            for run in runs:
-                assert run.sequence.slot
-                self._slots.forget(run.sequence.slot, len(run.sequence.slot.cached))
-            return False
-        elapsed = time.perf_counter() - started
-        for sequence, tokens, draft in runs:
-            assert sequence.slot
-            sequence.slot.cached += tokens + draft
-            sequence.timings.count(elapsed, generating=sequence.n_generated > 0)
-        if len(runs) == 1 and len(runs[0].tokens) == 1:
-            self._payoff.begin(elapsed, drafted=bool(runs[0].draft))
-        return True
-
-    def _sample(self, runs: list[_Run]) -> None:
-        at = -1
-        for sequence, tokens, draft in runs:
-            at += len(tokens)
-            if not sequence.pending:  # else its prompt goes on in the next batch
-                try:
-                    n_right = self._advance(sequence, at, draft)
-                    self._payoff.end(1 + n_right)
-                except Exception as error:  # noqa: BLE001  # whatever it is, it belongs to this generation's reader
-                    sequence.error = error
-                if sequence.finish_reason or sequence.error:
-                    self._retire(sequence)
-            at += len(draft)
-
-    def _advance(self, sequence: Sequence, at: int, draft: list[int]) -> int:
-        """Choose tokens from the logits of the batch's token `at` and of the draft behind it, as long as the draft is
-        what was chosen; return how much of it was."""
-        n_before, n_right = len(sequence.tokens), 0
-        sequence.timings.n_steps += 1
-        while True:
-            self._writer.advance(sequence, at + n_right)
-            new = sequence.tokens[n_before:]
-            n_right = shared_prefix(draft, new)
-            if sequence.finish_reason or n_right < len(new):
-                break
-        if draft:
-            assert sequence.slot and sequence.drafter
-            self._slots.forget(sequence.slot, n_before + n_right)
-            sequence.drafter.learn(len(draft), n_right)
-            sequence.timings.n_drafted += len(draft)
-            sequence.timings.n_accepted += n_right
-        return n_right
-
-    def _retire(self, sequence: Sequence) -> None:
-        self._active.remove(sequence)
-        sequence.sampler.close()
-        slot, n = sequence.slot, sequence.n_shareable
-        if self._prefixes and slot and 0 < n <= len(slot.cached):
-            tokens = slot.cached[:n]
-            if self._prefixes.wants(tokens):
-                copy = self._copy = StateCopy(self.context, slot, tokens)
-                self._prefixes.save(tokens, lambda: self._state_of(copy))
-
-    def _state_of(self, copy: StateCopy) -> bytearray | None:
-        """The state that was to be copied; waits for the step under way."""
         with self._lock:
-            if not self._freed:
-                self._stepper.run(copy.make)
-            if self._copy is copy:
-                self._copy = None
-        return copy.state
+            self._is_wanted = False
+        self.context.allow()
+        try:
+            return 0 if self._closed else self._scheduler.step()
+        except BaseException as error:
+            self._scheduler.fail(error)  # readers raise it
+            raise
+        finally:
+            self._sign()
+
+    def _sign(self) -> None:
+        """Let readers look at what has come."""
+        with self._lock:
+            signs, self._signs = self._signs, []
+        for sign in signs:
+            sign.put(None)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineError(_CLOSED)
 
 
 def _gpu_layers(wanted: int | None) -> int:

@@ -71,10 +71,9 @@ class KeptStates:
         state = self._context.state(slot.seq_id, n) if n else None
         return Held([], bytearray()) if state is None else Held(tokens[:n], state)
 
-    def put(self, held: Held, n_reserved: int) -> int:
-        """Put a state into an idle slot, beside `n_reserved` cells of others; returns its tokens, or 0 if it does not
-        fit."""
-        fits = bool(held.tokens) and self._slots.adopt(held.tokens, held.state, n_reserved)
+    def put(self, held: Held) -> int:
+        """Put a state into an idle slot; returns its tokens, or 0 if it does not fit."""
+        fits = bool(held.tokens) and self._slots.adopt(held.tokens, held.state)
         return len(held.tokens) if fits else 0
 
     def write(self, path: Path, held: Held, note: bytes) -> None:

@@ -192,6 +192,14 @@ class NativeModel:
             size = -n
 
 
+_FEWEST_MORE = 7
+_MOST_SEQ = 256  # llama.h: LLAMA_MAX_SEQ
+
+
+class NoRoomError(BackendError):
+    """The KV cache has no cells left for a batch."""
+
+
 class NativeContext:
     """KV cache and compute buffers. Not thread safe: one caller at a time."""
 
@@ -202,9 +210,16 @@ class NativeContext:
         params.n_ctx = n_ctx
         params.n_batch = config.n_batch
         params.n_ubatch = min(config.n_ubatch, config.n_batch)
-        # One more than the conversations: `state` needs it for a moment.
-        self._spare = config.n_seq_max if model.has_plain_cells else None
-        params.n_seq_max = config.n_seq_max + (self._spare is not None)
+        # More than are decoded at once, so that a conversation that rests is not forgotten as long as there are cells.
+        # A power of two: buffers are made for a multiple of it. Where sequences have states of their own, more would
+        # cost memory.
+        more = min(1 << (config.n_seq_max + _FEWEST_MORE).bit_length(), _MOST_SEQ)
+        params.n_seq_max = more if model.has_plain_cells else config.n_seq_max
+        # Two are ours: `state` needs one for a moment, `put_aside` the other.
+        self._spare = more - 1 if model.has_plain_cells else None
+        self._aside = more - 2
+        #: Sequences that it holds.
+        self.n_seq = params.n_seq_max - 2 if model.has_plain_cells else config.n_seq_max
         # Room for the logits of every token of a batch would be 150 MB with Qwen's vocabulary; few are ever asked for.
         # But of one token a conversation at least, the spare one too: for fewer llama.cpp ends the process.
         self._n_outputs = max(min(config.n_batch, config.n_outputs), params.n_seq_max)
@@ -261,6 +276,7 @@ class NativeContext:
             False if `abort` stopped it; the cache then holds an unknown part of the batch.
 
         Raises:
+            NoRoomError: the cache has too few free cells; nothing has changed.
             BackendError: llama.cpp refused.
         """
         n = 0
@@ -281,8 +297,9 @@ class NativeContext:
             return True
         if code == 2:
             return False
-        reason = "no room in the KV cache" if code == 1 else f"code {code}"
-        raise BackendError(f"llama_decode failed on {n} tokens ({reason}). {last_words()}".rstrip())
+        if code == 1:
+            raise NoRoomError(f"no room in the KV cache for {n} tokens more")
+        raise BackendError(f"llama_decode failed on {n} tokens (code {code}). {last_words()}".rstrip())
 
     def logits(self, i: int, n_vocab: int) -> NDArray[np.float32]:
         """Logits of the batch's i-th token, (n_vocab,) float32: llama.cpp's own memory, valid until the next decode."""
@@ -291,6 +308,24 @@ class NativeContext:
     def forget(self, seq_id: int, start: int) -> bool:
         """Drop a sequence's cells from position `start` on; False if this model cannot drop a part."""
         return bool(C.llama_memory_seq_rm(self._memory, seq_id, start, -1))
+
+    @property
+    def can_share(self) -> bool:
+        """Whether `share` works: whether this model has a cell for each token."""
+        return self._spare is not None
+
+    def share(self, seq_id: int, other: int, n_tokens: int) -> None:
+        """Let the empty sequence `other` begin with the first `n_tokens` of a sequence. No cell is copied: they belong
+        to both, and are free again when neither holds them."""
+        C.llama_memory_seq_cp(self._memory, seq_id, other, 0, n_tokens)
+
+    def put_aside(self, seq_id: int, start: int) -> None:
+        """Keep a sequence's cells from position `start` on from being used again, until `free_aside`."""
+        C.llama_memory_seq_cp(self._memory, seq_id, self._aside, start, -1)
+
+    def free_aside(self) -> None:
+        """Free the cells that were put aside and that no sequence holds."""
+        C.llama_memory_seq_rm(self._memory, self._aside, -1, -1)
 
     def state(self, seq_id: int, n_tokens: int) -> bytearray | None:
         """The keys and values of a sequence's first `n_tokens`, for `restore`; None if this model cannot give them."""

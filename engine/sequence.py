@@ -100,6 +100,8 @@ class Sequence:
         self.matcher = matcher
         self.max_tokens = max_tokens
         self.slot: Slot | None = None
+        self.arrival = -1  # its place in the order of arrival, once it is queued
+        self.n_had = 0  # tokens at the start that were in a slot of its own before, perhaps to be computed again
         self.out: deque[Step] = deque()
         self.finish_reason: str | None = None
         self.error: BaseException | None = None
@@ -142,14 +144,21 @@ class Sequence:
         return self.tokens[len(self.slot.cached) :]
 
     @property
-    def n_reserved(self) -> int:
-        """Cells of the cache that it may come to need."""
-        return self.n_prompt + self.max_tokens
+    def n_pending(self) -> int:
+        """How many those are."""
+        assert self.slot
+        return len(self.tokens) - len(self.slot.cached)
 
     @property
     def is_behind(self) -> bool:
         """Whether its reader has so much to read that it must wait."""
         return len(self.out) >= _MOST_UNREAD_STEPS
+
+    def count_cached(self, n_tokens: int) -> None:
+        """So many tokens at its start are in its slot without having been computed for it, but for those it had."""
+        if not self.n_generated:
+            self.timings.n_cached += max(0, n_tokens - self.n_had)
+        self.n_had = max(self.n_had, n_tokens)
 
     def limit(self, n_more: int) -> None:
         """Let at most `n_more` tokens follow, and never more than before. Only for its watch."""

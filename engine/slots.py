@@ -31,10 +31,16 @@ class Slot:
 
 def shared_prefix(a: Tokens[object], b: Tokens[object]) -> int:
     """Length of the common prefix."""
-    n = min(len(a), len(b))
-    if list(a[:n]) == list(b[:n]):
-        return n
-    return next(i for i in range(n) if a[i] != b[i])
+    low, high = 0, min(len(a), len(b))  # it is at least low, at most high
+    if list(a[:high]) == list(b[:high]):
+        return high
+    while low + 1 < high:  # slices are compared in C
+        middle = (low + high) // 2
+        if list(a[low:middle]) == list(b[low:middle]):
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 class Slots:
@@ -43,13 +49,16 @@ class Slots:
     Args:
         context: whose cache it is.
         n: how many.
+        n_busy: how many of them may be busy at once; the others remember conversations that rest.
         prefixes: saved states that a prompt may begin with.
     """
 
-    def __init__(self, context: NativeContext, n: int, prefixes: Prefixes | None = None) -> None:
+    def __init__(self, context: NativeContext, n: int, n_busy: int, prefixes: Prefixes | None = None) -> None:
         self._context = context
+        self._n_busy = min(n, n_busy)
         self._prefixes = prefixes
         self._all = [Slot(i) for i in range(n)]
+        self._n_aside = 0  # cells
         #: Whether the tail of a sequence can be dropped. Recurrent models have no cells for single tokens.
         self.can_forget_tails = True
 
@@ -57,59 +66,105 @@ class Slots:
         return iter(self._all)
 
     @property
-    def any_idle(self) -> bool:
-        """Whether a generation could be placed."""
-        return any(not slot.busy for slot in self._all)
+    def has_place(self) -> bool:
+        """Whether one more generation may be placed."""
+        return sum(slot.busy for slot in self._all) < self._n_busy
 
-    def place(self, sequence: Sequence, n_reserved: int) -> None:
-        """Take the idle slot that shares the longest prefix; of equals the one used longest ago. Where a saved state
-        shares more, it is loaded into the one used longest ago.
+    @property
+    def can_share(self) -> bool:
+        """Whether several slots can hold the same cells."""
+        return self._context.can_share
 
-        Args:
-            sequence: the generation; `any_idle` must hold.
-            n_reserved: cells that the other active generations may come to need.
+    def place(self, sequence: Sequence) -> None:
+        """Put a generation into an idle slot (`has_place` must hold) with as much of its tokens as there is anywhere.
+
+        That is the slot that it continues; else the one used longest ago, which takes over what another slot or a saved
+        state begins with.
         """
-        idle = [slot for slot in self._all if not slot.busy]
-        slot = max(idle, key=lambda s: (s.shared_with(sequence.tokens), -s.last_used))
-        # The last token is decoded again: its logits are not kept.
-        keep = min(slot.shared_with(sequence.tokens), len(sequence.tokens) - 1)
+        tokens = sequence.tokens
+        idle = sorted((s for s in self._all if not s.busy), key=lambda s: s.last_used)
+        slot = max(idle, key=lambda s: s.shared_with(tokens))
+        # One that holds mostly other things is another conversation's, which may go on.
+        if self.can_share and slot.shared_with(tokens) < len(slot.cached) / 2:
+            slot = min(idle, key=lambda s: len(s.cached) > 0)  # an empty one if there is one
+        at_hand = max(s.shared_with(tokens) for s in (self._all if self.can_share else [slot]))
         saved = None
-        if self._prefixes and sequence.n_shareable > keep:
-            saved = self._prefixes.longest(sequence.tokens, keep)
+        if self._prefixes and sequence.n_shareable > at_hand:
+            saved = self._prefixes.longest(tokens, at_hand)
         if saved:
-            slot, keep = min(idle, key=lambda s: s.last_used), 0
-        self.forget(slot, keep)
-        free = self._context.n_ctx - n_reserved - max(sequence.n_reserved, len(saved.tokens) if saved else 0)
-        for other in sorted((s for s in idle if s is not slot), key=lambda s: s.last_used):
-            held = sum(len(s.cached) for s in idle if s is not slot)
-            if held > free:
-                self.forget(other, 0)
-        if self._prefixes and saved and self._prefixes.load(saved, slot.seq_id):
-            slot.cached[:] = saved.tokens
-            self.forget(slot, saved.n_shared)
+            slot = idle[0]
+        # The last token is decoded again: its logits are not kept.
+        self._put_aside(slot, 0 if saved else min(slot.shared_with(tokens), len(tokens) - 1))
+        if self._prefixes and saved:
+            while self.n_free < len(saved.tokens) and self.evict():
+                pass
+            if self._prefixes.load(saved, slot.seq_id, self.n_free):
+                slot.cached[:] = saved.tokens
+                self.forget(slot, saved.n_shared)
         slot.busy, sequence.slot = True, slot
-        if not sequence.n_generated:
-            sequence.timings.n_cached = len(slot.cached)
+        sequence.count_cached(len(slot.cached))
+        if self.can_share:
+            self.take_over(sequence)
 
-    def adopt(self, tokens: list[int], state: bytearray, n_reserved: int) -> bool:
+    def take_over(self, sequence: Sequence) -> None:
+        """Let a generation's slot begin as the one that shares most with its tokens, if that is more than it holds."""
+        slot = sequence.slot
+        assert slot
+        source = max(self._all, key=lambda s: s.shared_with(sequence.tokens))
+        n = min(source.shared_with(sequence.tokens), len(sequence.tokens) - 1)
+        if source is not slot and n > len(slot.cached):
+            sequence.n_had = max(sequence.n_had, len(slot.cached))
+            self._put_aside(slot, 0)
+            self._context.share(source.seq_id, slot.seq_id, n)
+            slot.cached[:] = source.cached[:n]
+            sequence.count_cached(n)
+
+    @property
+    def n_free(self) -> int:
+        """Cells that are free for certain: those that several slots hold are counted for each."""
+        return self._context.n_ctx - self._n_aside - sum(len(slot.cached) for slot in self._all)
+
+    def evict(self) -> bool:
+        """Free what was put aside, else the idle slot that was used longest ago; False if there is neither."""
+        if self._n_aside:
+            self._context.free_aside()
+            self._n_aside = 0
+            return True
+        held = [s for s in self._all if s.cached and not s.busy]
+        if held:
+            self.forget(min(held, key=lambda s: s.last_used), 0)
+        return bool(held)
+
+    def _put_aside(self, slot: Slot, start: int) -> None:
+        """Drop a slot's cells, but leave them unused until there is no room, where others hold cells behind them.
+
+        Attention sums over a sequence in the order in which its cells lie. In the holes of one, another would go on in
+        front of its own beginning, and its logits would part in their last bits from those that it has alone.
+        """
+        n = len(slot.cached) - start
+        if n > 0 and self.can_share and any(other.cached for other in self._all if other is not slot):
+            self._context.put_aside(slot.seq_id, start)
+            self._n_aside += n
+        self.forget(slot, start)
+
+    def adopt(self, tokens: list[int], state: bytearray) -> bool:
         """Load a state that was saved into the idle slot used longest ago, unless a slot holds all of it already; False
         if there is no room for it, or llama.cpp refused it.
 
         Args:
             tokens: what it is of.
             state: llama.cpp's bytes.
-            n_reserved: cells that the active generations may come to need.
         """
         if any(slot.shared_with(tokens) == len(tokens) for slot in self._all):
             return True
         idle = sorted((s for s in self._all if not s.busy), key=lambda s: s.last_used)
-        free = self._context.n_ctx - n_reserved - len(tokens)
-        if not idle or free < 0:
+        if not idle:
             return False
         slot = idle[0]
-        for other in idle:
-            if other is slot or sum(len(s.cached) for s in idle) > free:
-                self.forget(other, 0)
+        self._put_aside(slot, 0)
+        while self.n_free < len(tokens):
+            if not self.evict():
+                return False
         if not self._context.restore(slot.seq_id, state, len(tokens)):
             return False
         slot.cached[:], slot.last_used = tokens, time.monotonic()
@@ -123,6 +178,11 @@ class Slots:
             self.can_forget_tails = self.can_forget_tails and start in (0, len(slot.cached))
             start = 0
         del slot.cached[start:]
+
+    def clear(self) -> None:
+        """Empty all idle slots."""
+        while self.evict():
+            pass
 
     def release(self, active: Iterable[Sequence]) -> None:
         """Free the slots of all but the active generations; what they hold stays for a prompt that begins so."""

@@ -1,7 +1,7 @@
 """One thread that runs what it is given, one thing at a time, and waiting for it that Ctrl-C may interrupt anywhere.
 
 `concurrent.futures` will not do: an interrupt that arrives inside the Python code of its conditions and semaphores
-leaves a lock held for ever. Here the waiting thread touches nothing but a queue and a lock that are written in C.
+leaves a lock held for ever. Here the waiting thread touches nothing but a queue and locks that are written in C.
 Knows nothing of what it runs.
 """
 
@@ -11,6 +11,10 @@ import weakref
 from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Lock, Thread, current_thread
+
+
+class ClosedError(Exception):
+    """The thread has ended, or ends before it comes to this."""
 
 
 class _Job:
@@ -24,6 +28,37 @@ class _Job:
         self.lock = Lock()
         self.lock.acquire()
 
+    def run(self) -> None:
+        """Run it, and let those go on who wait for it."""
+        try:
+            self.result = self.function()
+        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+            self.error = error
+        self.finished = True
+        self.lock.release()
+
+
+class _Jobs:
+    """What is to be done; a None behind it all ends the thread."""
+
+    def __init__(self) -> None:
+        self.queue: SimpleQueue[_Job | None] = SimpleQueue()
+        self.lock = Lock()
+        self.closed = False
+
+    def put(self, job: _Job) -> None:
+        """Raises ClosedError if nobody will run it."""
+        with self.lock:
+            if self.closed:
+                raise ClosedError
+            self.queue.put(job)
+
+    def close(self) -> None:
+        """Nothing comes behind what is there."""
+        with self.lock:
+            self.closed = True
+            self.queue.put(None)
+
 
 class Stepper:
     """The thread.
@@ -34,15 +69,19 @@ class Stepper:
 
     def __init__(self, hurry: Callable[[], None]) -> None:
         self._hurry = hurry
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._jobs = _Jobs()
         # A daemon, since an engine that nobody closed must not keep the process alive. The finalizer ends it before
         # what its jobs use is freed: at exit, finalizers run in the reverse order of their making.
-        thread = Thread(target=_work, args=(self._jobs,), name="laploop-step", daemon=True)
+        thread = Thread(target=_work, args=(self._jobs.queue,), name="laploop-step", daemon=True)
         thread.start()
         self._end = weakref.finalize(self, _end, self._jobs, thread, hurry)
 
+    def start(self, function: Callable[[], int]) -> None:
+        """Let the thread run `function` behind what it has to do already. Raises ClosedError."""
+        self._jobs.put(_Job(function))
+
     def run(self, function: Callable[[], int]) -> int:
-        """Run `function` in the thread and return its result, or raise its exception.
+        """Run `function` in the thread and return its result, or raise its exception, or ClosedError.
 
         Ctrl-C while waiting hurries it, waits for its end, and is then raised; a second one does not wait.
         """
@@ -64,19 +103,14 @@ class Stepper:
         self._end()
 
 
-def _work(jobs: SimpleQueue[_Job | None]) -> None:
-    while job := jobs.get():
-        try:
-            job.result = job.function()
-        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
-            job.error = error
-        job.finished = True
-        job.lock.release()
+def _work(queue: SimpleQueue[_Job | None]) -> None:
+    while job := queue.get():
+        job.run()
         del job  # it holds on to an engine that may be forgotten while this thread waits
 
 
-def _end(jobs: SimpleQueue[_Job | None], thread: Thread, hurry: Callable[[], None]) -> None:
+def _end(jobs: _Jobs, thread: Thread, hurry: Callable[[], None]) -> None:
     hurry()
-    jobs.put(None)
+    jobs.close()
     if thread is not current_thread():  # the garbage collector may run in any thread
         thread.join()

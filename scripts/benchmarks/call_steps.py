@@ -181,6 +181,7 @@ def identity(bench: Bench, seed: int) -> dict[str, Any]:
         request = Request.of([bench.system, *messages], {"tools": bench.tools})
         prompt = engine.tokenize(bench.model.render(request).pieces)
         reply = bench.run(messages, "single").tokens
+        engine.clear_cache()
         logits: dict[int, list[Any]] = {1: [], BATCH: []}
         for size in logits:
             context.forget(0, 0)
@@ -191,8 +192,6 @@ def identity(bench: Bench, seed: int) -> dict[str, Any]:
                 context.decode([(0, len(prompt) + start, part, len(part))])
                 logits[size] += [context.logits(i, n_vocab).copy() for i in range(len(part))]
         context.forget(0, 0)
-        for slot in engine._slots:
-            slot.cached.clear()
         comparisons.append(compare(logits[1], logits[BATCH]))
     return together(comparisons).to_json()
 

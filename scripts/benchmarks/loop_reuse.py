@@ -167,9 +167,7 @@ def _fresh(
         with recorded(fresh.engine) as others:
             row.same_text = loop.ask(fresh, i)["choices"][0]["raw_output"] == row.text
         if not row.same_text:
-            fresh.engine.context.forget(0, 0)
-            for slot in fresh.engine._slots:
-                slot.cached.clear()
+            fresh.engine.clear_cache()
             scripts = iter([[choice.token for choice in recorder.choices] for recorder in recorders])
             with recorded(fresh.engine, scripts) as others:
                 loop.ask(fresh, i)

@@ -185,7 +185,7 @@ def test_seeds(tiny_engine: Engine) -> None:
 
 
 def test_timings_count_what_was_done(tiny_engine: Engine) -> None:
-    list(tiny_engine.generate([1], GREEDY, None, 1))
+    tiny_engine.clear_cache()
     sequence = tiny_engine.prepare([65] * 30, never_ending(tiny_engine), None, 10)
     n_steps = len(list(tiny_engine.read(sequence)))
     t = sequence.timings

@@ -69,12 +69,11 @@ def prompts(engine: Engine, n: int, seed: int = 0) -> list[list[int]]:
 
 @pytest.fixture(scope="module")
 def alone(tiny_path: Path) -> Iterator[Callable[..., list[int]]]:
-    """A run on an engine that remembers nothing: another prompt, sharing no token, is put through before. Nor does it
-    draft, so that every law here is also one of drafts."""
+    """A run on an engine that remembers nothing. Nor does it draft, so that every law here is also one of drafts."""
     with Engine.load(tiny_path, config(draft_max=0)) as engine:
 
         def fresh(prompt: list[int], *args: Any, **kwargs: Any) -> list[int]:
-            run(engine, [(prompt[0] + 1) % 256], n=1)
+            engine.clear_cache()
             return run(engine, prompt, *args, **kwargs)
 
         yield fresh
@@ -294,14 +293,14 @@ def test_an_abandoned_generator_frees_its_slot(tiny_engine: Engine) -> None:
         close(generator)
         del generator
         assert len(run(tiny_engine, [67], endless(tiny_engine), n=5)) == 5
-    assert not tiny_engine._active
+    assert not tiny_engine._scheduler.active
 
 
 def test_a_generator_that_was_never_started_holds_nothing(tiny_engine: Engine) -> None:
     """Regression: it was queued at the call, given a slot by the next caller's step, and held it for ever."""
     kept = [tiny_engine.generate([65, i], GREEDY, None, 500) for i in range(3)]
     assert len(run(tiny_engine, [67], endless(tiny_engine), n=40)) == 40
-    assert len(kept) == 3 and not tiny_engine._waiting
+    assert len(kept) == 3 and not tiny_engine._scheduler.waiting
 
 
 def test_a_second_generation_inside_the_first_one(tiny_engine: Engine, alone: Callable[..., list[int]]) -> None:
