@@ -17,7 +17,7 @@ from .message import Draft
 from .source import Source
 from .tool_names import ToolNames
 
-_MOST_NAME = 200  # characters of the line that names a tool
+_MOST_NAME = 256  # characters of the line that names a tool
 _CALLED = re.compile(r"[`'\"* \t]*([\w.\-]+)[`'\"*]*[ \t]*([(\[{])")
 _NAME_AND_MORE = re.compile(r"[`'\"* \t]*([\w.\-]+)[`'\"*.,;]*[ \t]+")
 _CLOSER_OF = {"(": ")", "[": "]"}

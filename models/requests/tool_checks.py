@@ -13,7 +13,7 @@ from laploop.engine.values import shown
 from .plain import check_keys, check_plain, check_text, fail
 
 _FUNCTION_KEYS = ("name", "description", "parameters", "strict")
-_MOST_NAME_CHARS = 200  # OpenAI takes 64; the text protocol's parser looks no further for the end of a name
+_MOST_NAME_CHARS = 256  # OpenAI takes 64; the text protocol's parser looks no further for the end of a name
 _CHOICES = ("auto", "none", "required")
 
 

@@ -160,7 +160,7 @@ for _ in range(3000):
         ({"tools": [{"function": {"name": "f", "returns": {}}}]}, "'returns'.*known: name, description, parameters"),
         ({"tools": [{"function": {"name": "a\nb"}}]}, r"has the name 'a.nb', which no model can write"),
         ({"tools": [{"function": {"name": "a\u200bb"}}]}, "which no model can write"),
-        ({"tools": [{"function": {"name": "a" * 201}}]}, "a name of 201 characters, at most 200"),
+        ({"tools": [{"function": {"name": "a" * 257}}]}, "a name of 257 characters, at most 256"),
         ({"tools": [TOOL], "tool_choice": {**NAMED, "name": "f"}}, "tool_choice has the field 'name'"),
         (
             {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f", "strict": True}}},

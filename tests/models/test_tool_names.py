@@ -47,7 +47,7 @@ def written(dialect: str, name: str) -> str:
 @given(name=names)
 @example(name="a\x00b")
 @example(name="a\u200bb")
-@example(name="x" * 200)
+@example(name="x" * 256)
 @example(name="x Action Input:")
 @example(name="look Action Input: {}")
 def test_a_call_is_read_back_or_the_name_is_refused(dialect: str, name: str) -> None:
