@@ -26,8 +26,9 @@ def shown(value: object) -> str:
 
 
 def check_model(model: object) -> None:
-    """Raise ConfigError unless it is a model."""
-    if not isinstance(model, Model):
+    """Raise ConfigError unless it is a model, or an object that answers as one does."""
+    speaks = isinstance(getattr(model, "name", None), str) and callable(getattr(model, "stream", None))
+    if isinstance(model, type) or not (isinstance(model, Model) or speaks):
         loading = model if isinstance(model, str) else "qwen3-1.7b"
         raise ConfigError(
             f'model is {shown(model)}; expected a loaded model, such as ChatModel.load("{loading}"), '

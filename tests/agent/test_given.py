@@ -36,6 +36,17 @@ def test_what_is_no_model_is_refused(model: Any, words: str) -> None:
         Agent(model)
 
 
+def test_what_answers_as_a_model_does_is_one() -> None:
+    class Wrapped:
+        """Passes everything on."""
+
+        def __init__(self, model: ScriptedModel) -> None:
+            self.name, self.stream = model.name, model.stream
+
+    wrapped: Any = Wrapped(ScriptedModel(["yes"]))
+    assert Agent(wrapped).run("?").answer == "yes"
+
+
 @pytest.mark.parametrize(
     ("tools", "words"),
     [
