@@ -21,7 +21,8 @@ import jinja2
 from laploop.engine.values import shown
 
 from .errors import RequestError, TemplateError
-from .template_sandbox import LimitError, SandboxedTemplates, allowance
+from .template_allowance import LimitError, allowance
+from .template_sandbox import SandboxedTemplates
 
 # A noncharacter: Unicode reserves it for use inside a program, so that no text may bring it along.
 _CUT = "\ufdd0"

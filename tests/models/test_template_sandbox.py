@@ -57,6 +57,8 @@ def rendered(template: str) -> str:
         BIG + "{{ big|replace('', big) }}",
         BIG + "{{ big.join(range(99999)|list) }}",
         BIG + "{{ range(99999)|join(big) }}",
+        BIG + "{{ big.join(range(99999)|map('string')) }}",
+        "{{ ('\\t' * 10**5).expandtabs(tabsize=10**6) }}",
         BIG + "{{ ([big] * 10**5)|join }}",
         BIG + "{{ ([big] * 10**5)|tojson }}",
         BIG + "{{ '{0}' * 500 }}{{ ('{0}' * 500).format(big) }}",
