@@ -42,5 +42,5 @@ def shown(value: object) -> str:
     try:
         text = repr(value)
     except Exception:  # noqa: BLE001  # ints of 4,301 digits, lists that are too deep, objects with a broken __repr__
-        return f"a {type(value).__name__} that cannot be shown"
+        return f"a value of type {type(value).__name__} that cannot be shown"
     return text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 1]}…"

@@ -22,7 +22,7 @@ from laploop.engine import Engine, EngineConfig, EngineError, Grammar, GrammarEr
         ((["a"],), "holds a str"),
         (([1, -1],), "-1 is no token of this model"),
         (([2**40],), "1099511627776 is no token"),
-        (([10**5000],), "a int that cannot be shown is no token"),
+        (([10**5000],), "a value of type int that cannot be shown is no token"),
         (([1], 5), r"sampling is 5; expected SamplingParams\(…\), or None"),
         (([1], {}), "sampling is {}"),
         (([1], None, "start: /a/"), r"grammar is 'start: /a/'; expected Grammar"),

@@ -125,7 +125,7 @@ for _ in range(3000):
         ({"response_format": {"type": "json_schema"}}, "json_schema"),
         ({"temperature": 10**400}, "temperature must be a number ≥ 0 and ≤ 1000000, got 1000"),
         ({"frequency_penalty": 10**400}, "frequency_penalty must be"),
-        ({"presence_penalty": -(10**5000)}, "presence_penalty must be .* got a int that cannot be shown"),
+        ({"presence_penalty": -(10**5000)}, "presence_penalty must be .* got a value of type int that cannot"),
         ({"repeat_penalty": 1e-300}, "repeat_penalty must be"),
         ({"top_k": 2**31}, "top_k must be a whole number ≥ 0 and ≤ 2147483647"),
         ({"max_tokens": -1}, "max_tokens must be a whole number ≥ 1, got -1"),
