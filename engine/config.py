@@ -44,7 +44,7 @@ class EngineConfig:
         n_threads: threads for single tokens; None takes what affinity, cgroup quota and physical cores allow.
         n_threads_batch: threads for prompts; None takes n_threads.
         n_gpu_layers: layers on the GPU (-ngl), -1 for all; None takes all where the build has a GPU, else 0.
-        n_seq_max: conversations that one decode can serve; more than fit wait.
+        n_seq_max: generations that one decode can serve; more wait. It takes no memory up to 8 (docs/concurrency.md).
         flash_attn: "auto", "on" or "off" (-fa).
         type_k, type_v: KV cache types (-ctk, -ctv), see KV_TYPES. A quantised V cache needs flash attention.
         use_mmap: map the file instead of reading it.
@@ -65,7 +65,7 @@ class EngineConfig:
     n_threads: int | None = None
     n_threads_batch: int | None = None
     n_gpu_layers: int | None = None
-    n_seq_max: int = 1
+    n_seq_max: int = 8
     flash_attn: Literal["auto", "on", "off"] = "auto"
     type_k: str = "f16"
     type_v: str = "f16"

@@ -50,7 +50,7 @@ def tiny_engine(tiny_path: Path) -> Iterator[Engine]:
     """One sequence, one thread, exact."""
     from laploop.engine import Engine, EngineConfig
 
-    with Engine.load(tiny_path, EngineConfig(n_ctx=2048, n_threads=1, **EXACT)) as engine:
+    with Engine.load(tiny_path, EngineConfig(n_ctx=2048, n_threads=1, n_seq_max=1, **EXACT)) as engine:
         yield engine
 
 
