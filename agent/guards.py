@@ -82,7 +82,8 @@ def call_key(name: str, arguments: str) -> str:
 
 
 def repeats_question(messages: Sequence[dict[str, Any]], text: str) -> bool:
-    """Whether a reply, after results were seen, only says the question again: small models do (docs/log.md).
+    """Whether a reply, after results were seen, only says the question again, or asks a part of it: small models do
+    (docs/log.md).
 
     Args:
         messages: the question and what followed it.
@@ -91,7 +92,7 @@ def repeats_question(messages: Sequence[dict[str, Any]], text: str) -> bool:
     if not any(message["role"] == "tool" for message in messages):
         return False  # a greeting is answered with a greeting
     said, asked = ("".join(c for c in words.casefold() if c.isalnum()) for words in (text, text_of(messages[0])))
-    return said == asked and bool(said)
+    return bool(said) and (said == asked or (said in asked and text.rstrip().endswith(("?", "？"))))
 
 
 @dataclass

@@ -269,6 +269,15 @@ def test_the_question_said_twice_leaves_what_the_tools_said(calls: Calls) -> Non
     assert not result.answered and "nothing new" in result.answer
 
 
+def test_a_part_of_the_question_is_no_answer_where_it_asks(calls: Calls) -> None:
+    """Regression: a 0.5b answered "What is 23 times 17? Use the tool." with its first sentence."""
+    question, seen = "Is the shed or the barn red? Look.", calls(("look", {"place": "shed"}))
+    result = Agent(ScriptedModel([seen, "Is the shed or the barn red?", "The barn."]), [look]).run(question)
+    assert (result.answer, result.stop_reason) == ("The barn.", "echo")
+    result = Agent(ScriptedModel([seen, "The barn."]), [look]).run(question)
+    assert (result.answer, result.stop_reason) == ("The barn.", "answer")
+
+
 def test_a_greeting_is_answered_with_a_greeting() -> None:
     result = Agent(ScriptedModel(["你好！"]), [look]).run("你好")
     assert (result.answer, result.stop_reason) == ("你好！", "answer")

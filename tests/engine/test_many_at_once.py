@@ -114,7 +114,8 @@ def test_continuations_of_one_prompt_are_each_as_alone_and_the_prompt_is_compute
         # Each branch decodes the prompt's last token itself, since it needs the logits, and what it writes.
         assert n_decoded(batches) == 600 + 7 + 8 * (n - 1)
         assert sorted(s.timings.n_cached for s in sequences) == [0, *[599] * 7]
-    assert len(batches) < 8 + 2 * n, "they were decoded together"
+    if in_turns:  # which threads come in time for a batch is the machine's affair
+        assert len(batches) < 8 + 2 * n, "they were decoded together"
     assert texts == [alone(single, prompt, sampling, n) for sampling in samplings]
 
 

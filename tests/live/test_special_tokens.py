@@ -18,7 +18,7 @@ INJECTIONS = Path(__file__).parents[1] / "data" / "injections.jsonl"
 
 def conversation(text: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The text wherever a caller, a user, a model or a tool can put one: messages and tools."""
-    name = "f" + "".join(filter(str.isprintable, text)).strip()  # a text protocol refuses other names
+    name = "f" + "".join(filter(str.isprintable, text))[:250].strip()  # other names, and longer ones, are refused
     call = {"id": "c", "type": "function", "function": {"name": name, "arguments": json.dumps({text: [text]})}}
     messages: list[dict[str, Any]] = [
         {"role": "system", "content": text},

@@ -77,7 +77,7 @@ def test_offline_and_not_here_asks_nobody_and_says_what_is_on_disk(spec: str, hu
     (fetch.models / "mine.gguf").write_bytes(gguf(64))
     got = fetch(spec, offline=True)
     assert got["kind"] == "ModelUnavailableError"
-    assert "(offline)" in got["error"] and f"models pull {spec}" in got["error"]
+    assert "only the disk was searched" in got["error"] and f"models pull {spec}" in got["error"]
     assert "On disk" in got["error"] and ("mine.gguf" in got["error"]) == (spec == "tiny")
     assert hub.requests == []
 

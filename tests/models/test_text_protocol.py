@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from exact import EXACT
 from hypothesis import given
 from hypothesis import strategies as st
 from laploop.engine import EngineConfig
@@ -308,7 +309,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChatModel]:
     from tiny_model import make_tiny_model
 
     path = make_tiny_model(tmp_path_factory.mktemp("plain") / "plain.gguf", CHATML)
-    with ChatModel.load(path, config=EngineConfig(n_ctx=4096, n_threads=1), dialect="react") as loaded:
+    with ChatModel.load(path, config=EngineConfig(n_ctx=4096, n_threads=1, **EXACT), dialect="react") as loaded:
         yield loaded
 
 
@@ -368,7 +369,8 @@ def test_what_the_limit_cuts_is_called_cut_unless_a_call_was_asked_for(model: Ch
         reply = model.create([user("Where?")], tools=TOOLS, tool_choice="none", max_tokens=24, seed=seed, **HOT)
         usage, [choice] = reply["usage"], reply["choices"]
         n_said = usage["completion_tokens"] - usage["completion_tokens_details"]["reasoning_tokens"]
-        assert n_said <= 24 and (choice["finish_reason"] == "length") == (n_said == 24)
+        # A character that could not be finished within the limit is not begun.
+        assert n_said in (22, 23, 24) if choice["finish_reason"] == "length" else n_said < 24
 
 
 def test_streamed_is_plain(model: ChatModel) -> None:
@@ -432,7 +434,7 @@ def test_without_tools_there_is_no_protocol(model: ChatModel) -> None:
 
 def test_any_model_can_be_made_to_speak_it(tiny_path: Path) -> None:
     """Also one whose template has tools and thoughts of its own; those are left out, and nothing is said."""
-    with ChatModel.load(tiny_path, config=EngineConfig(n_ctx=4096, n_threads=1), dialect="react") as qwen:
+    with ChatModel.load(tiny_path, config=EngineConfig(n_ctx=4096, n_threads=1, **EXACT), dialect="react") as qwen:
         reply = qwen.create([user("Where?")], tools=TOOLS, tool_choice="required", max_tokens=40, seed=1, **HOT)
         assert reply["choices"][0]["message"]["tool_calls"] and "<think>" not in reply["choices"][0]["raw_output"]
         assert "<tool_call>" not in str(qwen.render(request()))
@@ -445,7 +447,7 @@ def test_a_template_whose_calls_are_not_known_is_said_to_be_one(tmp_path: Path) 
     from tiny_model import make_tiny_model
 
     path = make_tiny_model(tmp_path / "other.gguf", "{% if tools %}<|tools|>{{ tools | tojson }}{% endif %}" + CHATML)
-    with ChatModel.load(path, config=EngineConfig(n_ctx=4096, n_threads=1)) as other:
+    with ChatModel.load(path, config=EngineConfig(n_ctx=4096, n_threads=1, **EXACT)) as other:
         with pytest.warns(UserWarning, match="template of other calls tools in a way that is not known here; .*react"):
             reply = other.create([user("Where?")], tools=TOOLS, tool_choice="required", max_tokens=40, seed=1, **HOT)
         assert reply["choices"][0]["message"]["tool_calls"] and "<|tools|>" not in str(other.render(request()))
@@ -457,7 +459,7 @@ def test_a_template_that_opens_a_block_of_thoughts_does_not_in_the_protocol(tmp_
     path = make_tiny_model(
         tmp_path / "opens.gguf", CHATML.replace("assistant\n{% endif %}", "assistant\n<think>\n{% endif %}")
     )
-    with ChatModel.load(path, config=EngineConfig(n_ctx=4096, n_threads=1), dialect="react") as opens:
+    with ChatModel.load(path, config=EngineConfig(n_ctx=4096, n_threads=1, **EXACT), dialect="react") as opens:
         assert str(opens.render(request())).endswith("<|im_start|>assistant\n")
         reply = opens.create([user("Where?")], tools=TOOLS, tool_choice="required", max_tokens=40, seed=1, **HOT)
         assert reply["choices"][0]["message"]["tool_calls"]
