@@ -126,6 +126,8 @@ class Session:
         """
         source = Path(path)
         try:
+            if not source.is_file() and os.path.lexists(source):  # a pipe would be waited for, a device never ends
+                raise SessionFileError(f"cannot read the session {source}: it is no file")
             data = json.loads(source.read_text(encoding="utf-8"))
         except OSError as error:
             raise SessionFileError(f"cannot read the session {source}: {error.strerror or error}") from error

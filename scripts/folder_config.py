@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
 import sys
 from collections.abc import Callable, Mapping
@@ -39,6 +40,7 @@ else:
 NAME = "laploop.toml"
 _MAX_BYTES = 100_000
 _MAX_TRUSTED = 200
+_MAX_FILES = 1_000  # of a package
 _KEYS = ("tools", "root", "write", "databases", "documents", "approve", "servers")
 
 
@@ -95,7 +97,7 @@ def trusted_config(folder: Path, ask: Callable[[str], str] | None = None) -> Fol
     config = parse_config(data, folder)
     digest = _digest(data, config)
     trusted = _trusted()
-    key = str(path.resolve())
+    key = str(folder.resolve() / NAME)  # not where a link leads: what the file names lies in this folder
     if trusted.get(key) == digest:
         return config
     if ask is None and not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -169,15 +171,24 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def _digest(data: bytes, config: FolderConfig) -> str:
-    """The hash of the file and of the Python files of the folder that it names: those are what would run."""
+    """The hash of the file and of what Python may import from the folder for the tools that it names."""
     digest = hashlib.sha256(data)
-    for spec in config.tools:
-        source = spec if spec.endswith(".py") else spec.rpartition(":")[0] or spec
-        name = source if source.endswith(".py") else source.replace(".", "/") + ".py"
-        file = config.folder / name
+    for file in sorted({file for spec in config.tools for file in _sources(spec, config.folder)}):
         content = file.read_bytes() if file.is_file() else b""
-        digest.update(hashlib.sha256(name.encode() + b"\0" + content).digest())
+        digest.update(hashlib.sha256(os.path.relpath(file, config.folder).encode() + b"\0" + content).digest())
     return digest.hexdigest()
+
+
+def _sources(spec: str, folder: Path) -> list[Path]:
+    """A tool's own file; for a module all that could be imported in its name: a package comes before a file."""
+    source = spec if spec.endswith(".py") else spec.rpartition(":")[0] or spec
+    if source.endswith(".py"):
+        return [folder / source]
+    top = source.partition(".")[0]
+    package = [file for file in (folder / top).rglob("*") if "__pycache__" not in file.parts]
+    if len(package) > _MAX_FILES:
+        raise UsageFault(f"{NAME}: {top} has more than {_MAX_FILES} files; name a file of its tools")
+    return [*folder.glob(f"{top}.*"), *package]
 
 
 def _indented(data: bytes, clean: Callable[[str], str]) -> str:

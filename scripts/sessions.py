@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import threading
 import time
 import unicodedata
@@ -102,7 +103,7 @@ class Keeper:
         from laploop.agent import Session
 
         self.path = path
-        self.session: Session = Session.load(path, model) if path.exists() else Session()
+        self.session: Session = Session.load(path, model) if os.path.lexists(path) else Session()
         self._model = model
         self._timer: threading.Timer | None = None
         self._is_stated = True
@@ -184,9 +185,9 @@ def all_sessions() -> list[SessionInfo]:
             n_messages = len(Session.load(path).messages)
         except AgentError:
             n_messages = None
-        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
-            size_bytes = sum(p.stat().st_size for p in (path, state_path(path)) if p.exists())
-            infos.append(SessionInfo(path.stem, n_messages, path.stat().st_mtime, size_bytes, path))
+        with contextlib.suppress(OSError):  # removed meanwhile
+            size_bytes = sum(p.lstat().st_size for p in (path, state_path(path)) if os.path.lexists(p))
+            infos.append(SessionInfo(path.stem, n_messages, path.lstat().st_mtime, size_bytes, path))
     return sorted(infos, key=lambda info: -info.saved_s)
 
 
@@ -197,12 +198,12 @@ def remove(name: str) -> int:
     """
     from laploop.agent.session import state_path
 
-    if not path_of(name).exists():
+    if not os.path.lexists(path_of(name)):  # a broken link too can be removed
         names = ", ".join(info.name for info in all_sessions()) or "none"
         raise UsageFault(f"there is no session {name}; the sessions are: {names}")
     with opened(name) as path:
-        files = [p for p in (state_path(path), path) if p.exists()]
-        size_bytes = sum(p.stat().st_size for p in files)
+        files = [p for p in (state_path(path), path) if os.path.lexists(p)]
+        size_bytes = sum(p.lstat().st_size for p in files)
         for file in files:
             file.unlink()
     return size_bytes

@@ -6,6 +6,7 @@ Naming a file runs it, as `python file.py` would: that is for the person to deci
 from __future__ import annotations
 
 import atexit
+import contextlib
 import hashlib
 import importlib
 import importlib.util
@@ -20,6 +21,8 @@ from .options import Options, UsageFault
 
 if TYPE_CHECKING:
     from laploop.tools import Tool
+
+_MAX_SHOWN_CHARS = 500
 
 
 def named_tools(spec: str, folder: Path | None = None) -> list[Tool]:
@@ -78,8 +81,16 @@ def _imported(spec: str, source: str, folder: Path) -> ModuleType:
         if error.name == source or source.startswith(f"{error.name}."):
             raise UsageFault(f"-T {spec}: there is no module {source!r} here; a file is named with its .py") from error
         raise UsageFault(f"-T {spec}: {source} needs the module {error.name!r}, which is not installed") from error
-    except Exception as error:
-        raise UsageFault(f"-T {spec}: importing {source} failed: {type(error).__name__}: {error}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a script that ends by sys.exit too
+        raise UsageFault(f"-T {spec}: importing {source} failed: {type(error).__name__}: {_said(error)}") from error
+
+
+def _said(error: BaseException) -> str:
+    with contextlib.suppress(Exception):
+        return " ".join(str(error).split())[:_MAX_SHOWN_CHARS]
+    return "it cannot be shown"
 
 
 def _from_file(spec: str, path: Path) -> ModuleType:

@@ -134,3 +134,29 @@ def test_control_characters_of_the_file_do_not_reach_the_terminal(
     (place / "laploop.toml").write_text(TOML + "# \x1b[2J hidden\n".replace("\x1b", "\u202e"), "utf-8")
     trusted_config(place, Person("n"))
     assert "\u202e" not in capsys.readouterr().err
+
+
+def test_what_would_be_imported_is_what_is_trusted(place: Path) -> None:
+    """Regression: a package named in the file was not looked at, and one that came later took a trusted file's place;
+    both ran unasked."""
+    (place / "laploop.toml").write_text('tools = ["pack:double", "mine:double"]')
+    (place / "pack").mkdir()
+    (place / "pack" / "__init__.py").write_text("from .inner import double\n")
+    (place / "pack" / "inner.py").write_text("def double(x: int) -> int:\n    return 2 * x\n")
+    assert trusted_config(place, Person("y")) is not None
+    assert trusted_config(place, Person()) is not None
+    for path in ("pack/inner.py", "mine/__init__.py", "mine.so"):
+        (place / path).parent.mkdir(exist_ok=True)
+        with (place / path).open("a") as opened:
+            opened.write("x = 1\n")
+        assert trusted_config(place, Person("n")) is None, path
+        assert trusted_config(place, Person("y")) is not None
+
+
+def test_a_link_to_a_trusted_file_is_of_another_folder(place: Path, tmp_path: Path) -> None:
+    """Regression: the tools of the folder in which the link lay ran unasked."""
+    trusted_config(place, Person("y"))
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "laploop.toml").symlink_to(place / "laploop.toml")
+    assert trusted_config(other, Person("n")) is None

@@ -22,7 +22,7 @@ from laploop.scripts import sessions
 from laploop.scripts.chat import Conversation
 from laploop.scripts.cli import run
 from laploop.scripts.options import Options, UsageFault
-from laploop.scripts.sessions import Keeper, opened, path_of
+from laploop.scripts.sessions import Keeper, all_sessions, opened, path_of, remove
 from laploop.scripts.terminal import ProgressView
 
 
@@ -161,6 +161,21 @@ def test_a_file_that_is_no_session_is_told_and_kept(data: Path) -> None:
     with ScriptedModel([]) as scripted, pytest.raises(SessionFileError, match="not a session"):
         Keeper(path, scripted)
     assert path.read_text() == "{"
+
+
+def test_what_is_no_file_is_not_waited_for(data: Path) -> None:
+    """Regression: a pipe among the sessions held up the chat and the list for ever; a loop of links ended the list."""
+    folder = path_of("talk").parent
+    folder.mkdir(parents=True)
+    os.mkfifo(folder / "pipe.json")
+    (folder / "loop.json").symlink_to("loop.json")
+    (folder / "zero.json").symlink_to("/dev/zero")
+    with ScriptedModel([]) as scripted, pytest.raises(SessionFileError, match="it is no file"):
+        Keeper(path_of("pipe"), scripted)
+    assert {info.name: info.n_messages for info in all_sessions()} == {"pipe": None, "loop": None, "zero": None}
+    for name in ("pipe", "loop", "zero"):
+        remove(name)
+    assert all_sessions() == []
 
 
 # -- two processes

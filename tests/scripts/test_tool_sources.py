@@ -127,3 +127,11 @@ def test_flags_and_the_folder_add_to_the_built_in_tools(place: Path) -> None:
     names = [item.name for item in chosen_tools(options)]
     assert names[8:] == ["write_file", "edit_file", "search_documents", "show_tables", "query_database", "plant"]
     assert chosen_tools(Options(tool=("garden.py",), no_tools=True)) == []
+
+
+@pytest.mark.parametrize("line", ["import sys; sys.exit(0)", "raise SystemExit(3)", "raise GeneratorExit"])
+def test_a_file_that_ends_the_program_does_not(place: Path, line: str) -> None:
+    """Regression: sys.exit(0) in a tool file ended laploop silently, as if it had answered."""
+    (place / "ends.py").write_text(line)
+    with pytest.raises(UsageFault, match=r"importing ends\.py failed: (SystemExit|GeneratorExit)"):
+        named_tools("ends.py")
