@@ -327,6 +327,25 @@ class NativeContext:
         """Free the cells that were put aside and that no sequence holds."""
         C.llama_memory_seq_rm(self._memory, self._aside, -1, -1)
 
+    def move(self, seq_ids: Sequence[int], start: int, end: int) -> bool:
+        """Move the cells of the positions from `start` to before `end`, which these sequences hold together, to the
+        lowest free cells; False if llama.cpp refused, and they are lost."""
+        C.llama_memory_seq_cp(self._memory, seq_ids[0], self._spare, start, end)
+        data = bytearray(C.llama_state_seq_get_size(self.pointer, self._spare))
+        n_bytes = C.llama_state_seq_get_data(self.pointer, _pointer_to(data), len(data), self._spare)
+        for seq_id in (*seq_ids, self._spare):
+            C.llama_memory_seq_rm(self._memory, seq_id, start, end)
+        if n_bytes != C.llama_state_seq_set_data(self.pointer, _pointer_to(data), n_bytes, self._spare):
+            return False
+        for seq_id in seq_ids:
+            C.llama_memory_seq_cp(self._memory, self._spare, seq_id, start, end)
+        C.llama_memory_seq_rm(self._memory, self._spare, -1, -1)
+        return True
+
+    def clear(self) -> None:
+        """Empty all sequences."""
+        C.llama_memory_clear(self._memory, False)
+
     def state(self, seq_id: int, n_tokens: int) -> bytearray | None:
         """The keys and values of a sequence's first `n_tokens`, for `restore`; None if this model cannot give them."""
         if self._spare is None:

@@ -83,7 +83,7 @@ class Scheduler:
             if self._decode(runs):
                 self._sample(runs)
         except NoRoomError as error:
-            if not self._make_room():
+            if not self._make_room(sum(len(run.tokens) + len(run.draft) for run in runs)):
                 self._give_up(runs, error)
             return False
         except EngineError as error:
@@ -148,19 +148,15 @@ class Scheduler:
             self.waiting.sort(key=_arrival)
         self._slots.release(self.active)
 
-    def _make_room(self) -> bool:
-        """Free cells: those of what has ended, the oldest first; then those of the generation that came last."""
+    def _make_room(self, n_tokens: int) -> bool:
+        """Free cells: those of what has ended; if there are none, those of the generation that came last."""
         self._saver.settle()
-        if self._slots.evict():
+        if self._slots.make_room(n_tokens):
             return True
         if len(self.active) < 2:
             return False
-        last = self.active[-1]
-        slot = last.slot
-        assert slot
-        self._suspend(last)
-        self._slots.forget(slot, 0)
-        return True
+        self._suspend(self.active[-1])
+        return self._slots.make_room(n_tokens)
 
     def _retire(self, sequence: Sequence) -> None:
         self.active.remove(sequence)
@@ -216,7 +212,7 @@ class Scheduler:
         elapsed = time.perf_counter() - started
         for sequence, tokens, draft in runs:
             assert sequence.slot
-            sequence.slot.cached += tokens + draft
+            self._slots.note(sequence.slot, tokens + draft)
             sequence.timings.count(elapsed, generating=sequence.n_generated > 0)
         self._pace.note(sum(len(run.tokens) for run in runs), elapsed)
         if len(runs) == 1 and len(runs[0].tokens) == 1:

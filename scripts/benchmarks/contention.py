@@ -1,11 +1,13 @@
 """What decoding loses beside others who want the processor: waiting threads that sleep or spin, all cores or one less.
 
     python scripts/benchmarks/contention.py [-m qwen2.5-coder-0.5b] [--repeats 3] [--seconds 4]
+                                            [--waiting passive,10000,active] [--threads 2,1]
 
 Each measurement is a process of its own that decodes for some seconds: alone; beside a thread of its own that is busy
 in Python, as a tool's may be; beside a busy process; beside a second such process, where the figure is one of both.
-"passive" is laploop's choice (OMP_WAIT_POLICY, engine/native.py); "active" spins; "brief" is what libgomp does unasked,
-300,000 rounds before it sleeps. Measured in turns; prints a table of medians in tokens a second, and one JSON line.
+How threads wait for each other (GNU's OpenMP): "passive" sleeps, "active" spins, a number is that of the rounds that a
+thread spins before it sleeps, "laploop" is what engine/native.py chooses. Measured in turns; prints a table of medians
+in tokens a second, and one JSON line.
 """
 
 from __future__ import annotations
@@ -25,11 +27,6 @@ from laploop.engine import Engine, EngineConfig, SamplingParams
 from laploop.engine.hardware import n_threads
 from laploop.models import resolve_model
 
-POLICIES = {
-    "passive": {"OMP_WAIT_POLICY": "passive"},
-    "brief": {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "300000"},
-    "active": {"OMP_WAIT_POLICY": "active"},
-}
 BESIDE = ("alone", "thread", "process", "laploop")
 N_WARM = 4
 
@@ -59,12 +56,13 @@ def _work(over: threading.Event) -> None:
         n += 1
 
 
-def measure(path: str, policy: str, threads: int, beside: str, seconds: float) -> float:
+def measure(path: str, waiting: str, threads: int, beside: str, seconds: float) -> float:
     """Tokens a second of one process under these conditions."""
+    kinds = {"laploop": {}, "passive": {"OMP_WAIT_POLICY": "passive"}, "active": {"OMP_WAIT_POLICY": "active"}}
     command = [sys.executable, __file__, "-m", path, "--seconds", str(seconds), "--decode", str(threads)]
     if beside == "thread":
         command.append("--busy-thread")
-    environment = {**os.environ, **POLICIES[policy]}
+    environment = {**os.environ, **kinds.get(waiting, {"GOMP_SPINCOUNT": waiting})}
     measured = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         for _ in range(2 if beside == "laploop" else 1)
@@ -93,6 +91,8 @@ def main() -> int:
     parser.add_argument("-m", "--model", default="qwen2.5-coder-0.5b")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4)
+    parser.add_argument("--waiting", default="laploop,passive,active")
+    parser.add_argument("--threads", help="numbers; all cores and one less if not given")
     parser.add_argument("--decode", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--busy-thread", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -101,19 +101,22 @@ def main() -> int:
         return 0
     path, all_cores = str(resolve_model(options.model, offline=True).path), n_threads()
     threads = sorted({all_cores, max(1, all_cores - 1)}, reverse=True)
+    if options.threads:
+        threads = [int(n) for n in options.threads.split(",")]
+    ways = options.waiting.split(",")
     rates: defaultdict[tuple[str, int, str], list[float]] = defaultdict(list)
     for _ in range(options.repeats):
-        for policy in POLICIES:
+        for waiting in ways:
             for n in threads:
                 for beside in BESIDE:
-                    rates[policy, n, beside].append(measure(path, policy, n, beside, options.seconds))
+                    rates[waiting, n, beside].append(measure(path, waiting, n, beside, options.seconds))
     print("{:<10}{:>8}".format("waiting", "threads") + ("{:>10}" * len(BESIDE)).format(*BESIDE))
     rows: list[dict[str, Any]] = []
-    for policy in POLICIES:
+    for waiting in ways:
         for n in threads:
-            medians = {beside: round(statistics.median(rates[policy, n, beside]), 2) for beside in BESIDE}
-            rows.append({"waiting": policy, "n_threads": n, **medians})
-            print(f"{policy:<10}{n:>8}" + "".join(f"{rate:>10.2f}" for rate in medians.values()), flush=True)
+            medians = {beside: round(statistics.median(rates[waiting, n, beside]), 2) for beside in BESIDE}
+            rows.append({"waiting": waiting, "n_threads": n, **medians})
+            print(f"{waiting:<10}{n:>8}" + "".join(f"{rate:>10.2f}" for rate in medians.values()), flush=True)
     print(json.dumps({"benchmark": "contention", "model": options.model, "repeats": options.repeats, "rows": rows}))
     return 0
 

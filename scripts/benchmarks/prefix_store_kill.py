@@ -30,9 +30,7 @@ from typing import Any
 from laploop.engine import Engine, EngineConfig, SamplingParams
 from laploop.engine.prefix_store import PrefixStore
 
-# One conversation: cells that several leave behind are filled out of order, which is seen in the last bits (docs/log.md).
-ALONE = {"n_ctx": 512, "n_threads": 1, "n_seq_max": 1}
-EXACT: dict[str, Any] = {**ALONE, "flash_attn": "on", "type_k": "bf16", "type_v": "bf16"}
+EXACT: dict[str, Any] = {"n_ctx": 512, "n_threads": 1, "flash_attn": "on", "type_k": "bf16", "type_v": "bf16"}
 N_TEXTS = 30
 MAX_BYTES = 2_000_000  # about ten states
 N_WORKERS = 2

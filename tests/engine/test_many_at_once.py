@@ -225,8 +225,8 @@ def test_whatever_does_not_fit_waits_and_is_as_alone(
 ) -> None:
     """Generations that together outgrow the context: the last to come make room, and are computed again.
 
-    The tokens are put through an engine alone. Attention sums over cells in the order in which they lie, and here they
-    lie in whatever holes others left, so that a logit may part in its last bits.
+    Regression: they went on in whatever holes others had left, in front of their own beginnings, and attention summed
+    in another order; in 8 of 60 some logit parted in its last bits.
     """
     rng = random.Random(seed)
     jobs: list[Any] = []
@@ -247,7 +247,7 @@ def test_whatever_does_not_fit_waits_and_is_as_alone(
         single.clear_cache()
         with recorded(single, iter([tokens])) as own:
             list(single.read(single.prepare(*job)))
-        assert compare([c.logits for c in recorder.choices], [c.logits for c in own[0].choices]).difference < 0.1
+        assert compare([c.logits for c in recorder.choices], [c.logits for c in own[0].choices]).difference == 0
 
 
 def test_short_replies_with_a_large_limit_run_together(tiny_path: Path) -> None:
