@@ -22,10 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Before llama.cpp's library is loaded, which reads it once: OpenMP threads that wait must sleep, not spin. A decode has
-# about a thousand barriers; with spinning threads any second busy process makes each of them wait for a time slice
-# (measured on two busy cores: 3 tokens/s spinning, 37 sleeping; docs/log.md). Who sets the variable is obeyed.
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Before llama.cpp's library is loaded, which reads them once: OpenMP threads that wait spin for some microseconds and
+# then sleep. A decode has about a thousand barriers. With threads that spin on, any second busy process makes each of
+# them wait for a time slice; with threads that sleep at once, each has to be woken, and alone decoding takes nearly
+# twice as long (measured: docs/log.md). The rounds are GNU OpenMP's own count. Who sets a variable is obeyed.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ["OMP_WAIT_POLICY"] = "passive"
+    os.environ.setdefault("GOMP_SPINCOUNT", "500")
 import llama_cpp as C
 
 from .config import KV_TYPES, EngineConfig, SamplingParams

@@ -58,11 +58,13 @@ def _work(over: threading.Event) -> None:
 
 def measure(path: str, waiting: str, threads: int, beside: str, seconds: float) -> float:
     """Tokens a second of one process under these conditions."""
-    kinds = {"laploop": {}, "passive": {"OMP_WAIT_POLICY": "passive"}, "active": {"OMP_WAIT_POLICY": "active"}}
+    asked = {} if waiting == "laploop" else {"OMP_WAIT_POLICY": waiting if waiting == "active" else "passive"}
+    if waiting.isdecimal():
+        asked["GOMP_SPINCOUNT"] = waiting
     command = [sys.executable, __file__, "-m", path, "--seconds", str(seconds), "--decode", str(threads)]
     if beside == "thread":
         command.append("--busy-thread")
-    environment = {**os.environ, **kinds.get(waiting, {"GOMP_SPINCOUNT": waiting})}
+    environment = {k: v for k, v in os.environ.items() if k not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")} | asked
     measured = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         for _ in range(2 if beside == "laploop" else 1)
