@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         RunFinished,
         TextDelta,
     )
-    from .gate import Gate, ModelGate
     from .guards import Guards
     from .history import check_history, trim_history
     from .limits import Limits
@@ -51,14 +50,12 @@ _HOME = {
     "ConfigError": "errors",
     "Decision": "approval",
     "Event": "events",
-    "Gate": "gate",
     "GuardFired": "events",
     "Guards": "guards",
     "HistoryError": "errors",
     "LimitError": "errors",
     "Limits": "limits",
     "Memory": "memory",
-    "ModelGate": "gate",
     "OpenAIModel": "openai_model",
     "ReasoningDelta": "events",
     "Remembered": "approval",
@@ -94,14 +91,12 @@ __all__ = [
     "ConfigError",
     "Decision",
     "Event",
-    "Gate",
     "GuardFired",
     "Guards",
     "HistoryError",
     "LimitError",
     "Limits",
     "Memory",
-    "ModelGate",
     "OpenAIModel",
     "ReasoningDelta",
     "Remembered",

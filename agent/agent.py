@@ -20,7 +20,6 @@ from .as_tool import agent_tool
 from .choice import ToolChoice, check_choice
 from .errors import ConfigError, HistoryError
 from .events import Event, RunFinished
-from .gate import Gate
 from .given import Tools, check_is, check_model, check_options, registry_of
 from .guards import Guards
 from .history import check_history, messages_of
@@ -72,7 +71,6 @@ class Agent:
             are masked; the prompt stays the same.
         selector: chooses the tools of a run before its first prompt, which gets shorter: by default the 16 that go best
             with the question, where there are more. None: all.
-        gate: judges before the first request whether the question needs a tool at all. None: it always may.
         tool_choice: OpenAI's; "required" and a named function hold for the first reply only, or no answer
             could follow.
         parallel_tool_calls: whether one reply may hold several calls (None: the model's default).
@@ -100,7 +98,6 @@ class Agent:
         approvals: Approvals | None = None,
         visible: Visible | None = None,
         selector: ToolSelector | None = DEFAULT_SELECTOR,
-        gate: Gate | None = None,
         tool_choice: ToolChoice = "auto",
         parallel_tool_calls: bool | None = None,
         temperature: float | None = None,
@@ -157,7 +154,6 @@ class Agent:
             request={k: v for k, v in sampling.items() if v is not None},
             guards=guards or Guards(),
             memory=memory or Memory(),
-            gate=gate,
         )
         self._active: set[Run] = set()
         self._lock = threading.Lock()

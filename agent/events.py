@@ -93,8 +93,9 @@ class GuardFired:
     """The loop stepped in.
 
     `guard` is one of repeat, cycle, same_error, no_progress, unknown_tool, arguments, invalid_calls, tool_choice,
-    max_rounds, max_calls, max_tokens, timeout, empty, echo, length, gate; `step` says what was done: refused (a call),
-    retry (asked again), nudged, masked (a tool, for one reply), calls_masked, final_answer (asked for), stopped.
+    max_rounds, max_calls, max_tokens, timeout, empty, echo, announced, length; `step` says what was done: refused
+    (a call), retry (asked again), nudged, masked (a tool, for one reply), calls_masked, final_answer (asked for),
+    stopped.
     """
 
     round: int

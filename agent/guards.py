@@ -8,8 +8,9 @@ same: the name, and the arguments as values, however spelled.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -22,22 +23,28 @@ class Guards:
 
     Args:
         same_call: the same call so many times in a row is refused.
+        same_result: a round whose calls were all made before, and gave the same so many times: the next reply is text.
         stale_rounds: so many rounds in a row that ask only for what was asked before are refused: A, B, A, B, …
         same_fault: the model's own fault (unknown tool, arguments that do not fit), corrected once and made again.
         same_error: the same error of one tool.
         no_progress: rounds in a row that brought no new result.
+        same_text: a text that ends in the same piece so many times, and 1,000 characters of it, is broken off.
+        announced: so many answers of a run that show the call of a tool, and do not make it, are followed by it.
     """
 
     same_call: int | None = 3
+    same_result: int | None = 2
     stale_rounds: int | None = 2
     same_fault: int | None = 2
     same_error: int | None = 3
     no_progress: int | None = 4
+    same_text: int | None = 5
+    announced: int | None = 2
 
     @classmethod
     def off(cls) -> Guards:
         """No guard at all; only the limits end a run then."""
-        return cls(None, None, None, None, None)
+        return cls(None, None, None, None, None, None, None, None)
 
 
 OWN_FAULTS = ("unknown_tool", "arguments")  # the model's: corrected once, then the ladder goes on
@@ -82,8 +89,8 @@ def call_key(name: str, arguments: str) -> str:
 
 
 def repeats_question(messages: Sequence[dict[str, Any]], text: str) -> bool:
-    """Whether a reply, after results were seen, only says the question again, or asks a part of it: small models do
-    (docs/log.md).
+    """Whether a reply, after results were seen, only says the question again ("OK: …"), or asks a part of it: small
+    models do (docs/log.md).
 
     Args:
         messages: the question and what followed it.
@@ -92,7 +99,19 @@ def repeats_question(messages: Sequence[dict[str, Any]], text: str) -> bool:
     if not any(message["role"] == "tool" for message in messages):
         return False  # a greeting is answered with a greeting
     said, asked = ("".join(c for c in words.casefold() if c.isalnum()) for words in (text, text_of(messages[0])))
-    return bool(said) and (said == asked or (said in asked and text.rstrip().endswith(("?", "？"))))
+    agreed = said.endswith(asked) and len(said) - len(asked) <= 4 < len(asked)  # "OK: …"; but 11 is what 1+1 is
+    return bool(said) and (said == asked or agreed or (said in asked and text.rstrip().endswith(("?", "？"))))
+
+
+MOST_ANNOUNCED = 2
+
+
+def announced_tool(text: str, names: Iterable[str]) -> str | None:
+    """The tool whose call stands in an answer, as JSON or as code has it, instead of being made; the first, where there
+    are two. None where there are more, as in the answer of one who is asked what he can do."""
+    marks = {n: re.search(rf"\"name\":\s*\"{n}\"|(?<!def )(?<!function )\b{n}\(", text) for n in names}
+    found = sorted((mark.start(), name) for name, mark in marks.items() if mark)
+    return found[0][1] if 0 < len(found) <= MOST_ANNOUNCED else None
 
 
 @dataclass
@@ -120,6 +139,44 @@ class RepeatGuard:
         if self.n_same is not None and self._n_in_a_row >= self.n_same:
             return "repeat"
         return "cycle" if self.n_stale is not None and self._n_stale_rounds >= self.n_stale else ""
+
+
+@dataclass
+class SameResultGuard:
+    """Sees that a round brought what is known, before the same call is made a third time.
+
+    Small models that repeat themselves have what they need: held to text they answer. Told to answer, or without that
+    one tool, they call something else (docs/log.md).
+    """
+
+    n_most: int | None = 2
+    _n_seen: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def judge(self, done: Sequence[Done]) -> bool:
+        """Whether each call of the round was run and gave the same for the `n_most`th time."""
+        results = [(d.key, d.content) for d in done if d.executed and not d.is_error]
+        self._n_seen.update(results)
+        if self.n_most is None or not results or len(results) < len(done):
+            return False
+        return all(self._n_seen[r] >= self.n_most for r in results)
+
+
+MIN_REPEATED_CHARS, MIN_PIECE_CHARS = 1000, 30  # a row of dashes, a refrain, "ha ha ha" repeat themselves too
+
+
+def n_before_repeats(text: str, n_most: int) -> int | None:
+    """Where a text ends in the same piece at least `n_most` times: how many characters come to the end of the first
+    one; None where it does not. Small models write the same paragraph until the token limit."""
+    for size in range(1, len(text) // n_most + 1):
+        n_times = max(n_most, -(-MIN_REPEATED_CHARS // size))
+        if text[-2 * size :] == 2 * text[-size:] and text.endswith(text[-size:] * n_times):
+            if size < MIN_PIECE_CHARS:
+                return None
+            start = len(text) - size
+            while start and text[start - 1] == text[start - 1 + size]:
+                start -= 1
+            return start + size
+    return None
 
 
 @dataclass

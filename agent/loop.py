@@ -27,13 +27,15 @@ def run_loop(run: Run) -> Iterator[Event]:
     steering = Steering(run)
     while True:
         yield from make_room(run)
-        choice = yield from steering.choose()
+        choice = steering.choose()
         reply = yield from stream_reply(run, choice)
         if reply is None:
             end = yield from stopped(run, steering)
         elif reply.finish_reason == "length":
             yield GuardFired(run.rounds, "length", "stopped", "the token limit cut the reply; no call of it was run")
             end = run.finish_cut(reply.message, reply.raw_output, bool(reply.calls or reply.faults))
+        elif reply.finish_reason == "repeat":
+            end = yield from broken_off(run, reply, steering)
         elif steering.is_forced or not (reply.calls or reply.faults):
             end = yield from conclude(run, reply, steering)
         else:
@@ -62,14 +64,28 @@ def stopped(run: Run, steering: Steering) -> End:
     return None
 
 
+def broken_off(run: Run, reply: Reply, steering: Steering) -> End:
+    """A text that only repeated itself: its beginning is kept, and the final answer is asked for, once."""
+    yield GuardFired(run.rounds, "repeat", "stopped", "the text only repeats itself")
+    run.messages.append(reply.message)
+    if steering.is_forced:
+        return run.finish(steering.stop_reason, reply.text)
+    yield from steering.force("repeat", "a text that only repeats itself is no answer")
+    return None
+
+
 def conclude(run: Run, reply: Reply, steering: Steering) -> End:
     """A reply without calls, or the last one: its text ends the run. Without text it is asked for once more; so is one
-    that only says the question again, which leaves the history, for it would be said once more.
+    that only says the question again, or shows a call instead of making it: those leave the history, for they would be
+    said once more.
     """
     if repeats_question(run.messages[run.i_goal :], reply.text):
         if steering.is_forced:
             return run.finish_without_text(steering.stop_reason)
         yield from steering.force("echo", "the reply only repeats the question")
+        return None
+    if name := steering.announced(reply.text):
+        yield GuardFired(run.rounds, "announced", "retry", f"the reply shows a call of {name} and does not make it")
         return None
     if reply.text.strip():
         run.messages.append({k: v for k, v in reply.message.items() if k != "tool_calls"})

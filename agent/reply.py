@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from laploop.models import accumulate
@@ -17,12 +17,16 @@ from laploop.models import accumulate
 from .choice import ToolChoice
 from .errors import AgentError
 from .events import CallBegun, Event, ReasoningDelta, RoundFinished, RoundStarted, TextDelta
+from .guards import n_before_repeats
 from .run import Run
+
+_LOOK_EVERY = 100  # characters
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A whole reply: its message as it goes into the history, and why it ended."""
+    """A whole reply: its message as it goes into the history, and why it ended (OpenAI's reasons, or "repeat": its text
+    only repeated itself and was broken off)."""
 
     message: dict[str, Any]
     finish_reason: str
@@ -60,6 +64,8 @@ def stream_reply(run: Run, choice: ToolChoice | None) -> Generator[Event, None, 
     chunks: list[dict[str, Any]] = []
     begun = _Begun()
     held = ""
+    n_looked_at = 0
+    n_told: int | None = None  # where the text only repeats itself: its beginning up to there
     with closing(run.stop.until(run.model.stream(list(run.messages), **run.request(choice)))) as stream:
         for chunk in stream:
             chunks.append(chunk)
@@ -73,12 +79,19 @@ def stream_reply(run: Run, choice: ToolChoice | None) -> Generator[Event, None, 
                     if run.partial or held.strip():
                         run.partial, text, held = run.partial + held, held, ""
                         yield TextDelta(run.rounds, text)
+            if len(run.partial) >= n_looked_at + _LOOK_EVERY and run.settings.guards.same_text is not None:
+                n_looked_at = len(run.partial)
+                n_told = n_before_repeats(run.partial, run.settings.guards.same_text)
+                if n_told is not None:
+                    break
     if run.stop.is_set():
         return None
     reply, finished = _fold(run, chunks)
     run.usage.add(finished.usage)
     run.partial = ""
     yield finished
+    if n_told is not None:
+        return replace(reply, message={"role": "assistant", "content": reply.text[:n_told]}, finish_reason="repeat")
     return reply
 
 

@@ -28,7 +28,6 @@ from .trace import Trace
 
 if TYPE_CHECKING:
     from .approval import Approvals
-    from .gate import Gate
     from .memory import Memory
     from .visibility import Visible
 
@@ -46,7 +45,6 @@ class Settings:
     request: dict[str, Any]  # sampling fields that were set; the others stay away
     guards: Guards
     memory: Memory
-    gate: Gate | None
 
 
 @dataclass(eq=False)  # a run is itself

@@ -1,4 +1,4 @@
-"""What the next request may do, and when the run has to end: limits, guards, gate, denied and hidden tools.
+"""What the next request may do, and when the run has to end: limits, guards, denied and hidden tools.
 
 It feeds the policies and reads their judgements; each is a value or an object of its own with one method.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from .choice import ToolChoice, after_first_round, permitted_names, without
+from .choice import ToolChoice, after_first_round, allow_only, permitted_names, without
 from .errors import LimitError, RoundLimitError
 from .events import Event, GuardFired, RunFinished
-from .guards import Done, Fault, Ladder, RepeatGuard, guards_after
+from .guards import Done, Fault, Ladder, RepeatGuard, SameResultGuard, announced_tool, guards_after
 from .prompts import correction_of
 from .reply import Reply
 from .run import Run
@@ -30,6 +30,11 @@ class Steering:
         self._run = run
         guards = run.settings.guards
         self.repeats = RepeatGuard(guards.same_call, guards.stale_rounds)
+        self._same_result = SameResultGuard(guards.same_result)
+        self._has_all = False  # the last round brought what was known: the next reply is text
+        self._announced: str | None = None  # the tool that the next reply has to call
+        self._n_announced = 0
+        self._had: set[str] = set()  # tools that gave a result
         self._guards = guards_after(guards)
         self._ladder = Ladder()
         self._n_tool_rounds = self._n_calls = self._n_malformed = 0
@@ -44,19 +49,29 @@ class Steering:
         most = self._run.settings.limits.max_calls
         return None if most is None else most - self._n_calls
 
-    def choose(self) -> Generator[Event, None, ToolChoice | None]:
+    def choose(self) -> ToolChoice | None:
         """The tool_choice of the next request; None where there are no tools."""
         run = self._run
         names = run.tools.names()
         if not names:
             return None
-        if self.stop_reason:
+        if self.stop_reason or self._has_all:
             return "none"
-        gate = run.settings.gate
-        if gate is not None and run.rounds == 0 and run.settings.tool_choice == "auto" and not gate.wants_tools(run):
-            yield GuardFired(0, "gate", "calls_masked", "the question needs no tool")
-            return "none"
+        if self._announced:
+            return allow_only([self._announced], "required")
         return without(self._base(), self._taken(), names)
+
+    def announced(self, text: str) -> str | None:
+        """The tool whose call a text shows instead of making it; the next reply has to. Not one that changes something:
+        a text may also say what it does not do."""
+        tools, most = self._run.tools, self._run.settings.guards.announced
+        if most is None or self._n_announced >= most:
+            return None
+        names = permitted_names(self.choose(), tools.names())
+        harmless = {t.name for t in tools if t.name in names and t.effects <= {"read", "network"}}
+        self._announced = announced_tool(text, harmless - self._had)
+        self._n_announced += self._announced is not None
+        return self._announced
 
     def judge(self, reply: Reply, done: Sequence[Done]) -> Generator[Event, None, RunFinished | None]:
         """After a round of calls: correct, climb or descend the ladder, look at the limits. A value ends the run.
@@ -69,6 +84,11 @@ class Steering:
             return run.finish_cancelled()
         self._n_tool_rounds += 1
         self._n_calls += sum(d.executed for d in done)
+        self._announced = None
+        self._had.update(d.name for d in done if d.executed and not d.is_error)
+        self._has_all = self._same_result.judge(done)
+        if self._has_all:
+            yield GuardFired(run.rounds, "repeat", "calls_masked", "the same calls gave the same results")
         fault = self._fault(reply, done)
         if reply.faults and self._n_malformed == 1:
             yield GuardFired(run.rounds, "invalid_calls", "retry", reply.faults[0]["error"])

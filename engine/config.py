@@ -151,6 +151,8 @@ class SamplingParams:
         presence_penalty, frequency_penalty: as OpenAI defines them; 0 for none.
         penalty_last_n: tokens that penalties look back on.
         logit_bias: token → amount added to its logit.
+        fork_bias: the same, but only where the grammar lets no text go on: at a fork between its forms, such as another
+            object or the end of the list.
         n_greedy: the first tokens that are the most probable ones whatever the temperature; for a first token that
             is a decision, such as whether to call a tool.
         n_logprobs: give each token's probability and this many alternatives, see `TokenLogprob`; None for neither.
@@ -170,18 +172,19 @@ class SamplingParams:
     frequency_penalty: float = 0.0
     penalty_last_n: int = 64
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    fork_bias: Mapping[int, float] = field(default_factory=dict)
     n_greedy: int = 0
     n_logprobs: int | None = None
     seed: int | None = None
 
     def __post_init__(self) -> None:
         _check_numbers(self, _SAMPLING_NUMBERS)
-        _require(
-            isinstance(self.logit_bias, Mapping), f"logit_bias must map tokens to numbers, got {shown(self.logit_bias)}"
-        )
-        for token, bias in self.logit_bias.items():
-            _require(_NOT_NEGATIVE.takes(token), f"logit_bias is for tokens, {_NOT_NEGATIVE}; got {shown(token)}")
-            _require(_BIAS.takes(bias), f"logit_bias of token {token} must be {_BIAS}, got {shown(bias)}")
+        for name in ("logit_bias", "fork_bias"):
+            biases = getattr(self, name)
+            _require(isinstance(biases, Mapping), f"{name} must map tokens to numbers, got {shown(biases)}")
+            for token, bias in biases.items():
+                _require(_NOT_NEGATIVE.takes(token), f"{name} is for tokens, {_NOT_NEGATIVE}; got {shown(token)}")
+                _require(_BIAS.takes(bias), f"{name} of token {token} must be {_BIAS}, got {shown(bias)}")
         if self.temperature < _COLDEST:
             object.__setattr__(self, "temperature", 0.0)
         if self.seed is not None:

@@ -282,6 +282,7 @@ class Engine:
             )
         sequence.n_shareable = n_shareable
         sequence.n_logprobs = params.n_logprobs
+        sequence.fork_bias = params.fork_bias
         # A forced token's logits are never read; who asks for each token's probability has each one decoded by itself.
         sequence.jump_forward = self.config.jump_forward and params.n_logprobs is None
         most = _DRAFT_MAX if self.config.draft_max is None else self.config.draft_max

@@ -6,7 +6,7 @@ Stores what cannot be derived: the tokens, how many of them are in the cache, wh
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Tokens
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -112,6 +112,7 @@ class Sequence:
         self.drafter: Drafter | None = None
         self.ends_forced = False  # its last token was put in, not chosen
         self.n_logprobs: int | None = None
+        self.fork_bias: Mapping[int, float] = {}
         #: Tokens at the start of the prompt that hold nobody's secrets: saved for other processes, see `Prefixes`.
         self.n_shareable = 0
         #: Sees every step before the next token is chosen, in the thread that decodes. It may call `limit` and `stop`;

@@ -33,6 +33,7 @@ class Writer:
     def __init__(self, context: NativeContext, vocabulary: Vocabulary) -> None:
         self._context = context
         self._vocabulary = vocabulary
+        self._letter = vocabulary.tokenize("a", add_bos=False)[0]
 
     def advance(self, sequence: Sequence, at: int) -> None:
         """Choose the next token from the logits of the batch's token `at`, and add what the grammar forces after it."""
@@ -43,7 +44,11 @@ class Writer:
         distribution = self._distribution(sequence, at)
         if matcher:
             started = time.perf_counter()
-            matcher.mask(self._context.logits(at, self._vocabulary.n_tokens))
+            logits = self._context.logits(at, self._vocabulary.n_tokens)
+            matcher.mask(logits)
+            if np.isneginf(logits[self._letter]):  # inside a text a letter may come
+                for choice, bias in sequence.fork_bias.items():
+                    logits[choice] += bias
             timings.mask_s += time.perf_counter() - started
         started = time.perf_counter()
         token = sequence.sampler.sample(self._context, at)

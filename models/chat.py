@@ -32,6 +32,7 @@ from .files.progress import ProgressFunction
 from .files.resolve import resolve_model
 from .grammar import reply_grammar
 from .model import Model
+from .opening import N_FOR_OPENING, end_bias, is_open, leans_to_call
 from .parsing.parser import OutputParser
 from .requests.request import Request, RequestOptions
 from .retelling import retold
@@ -224,6 +225,7 @@ class ChatModel(Model):
         mode = "open" if opens else "allowed" if thinking else "none"
         is_bound = request.tools or request.response_format or family.labels
         grammar = reply_grammar(request, family, mode) if is_bound else None
+        calls = functools.partial(reply_grammar, request.calling(), family, mode)
         words = functools.partial(reply_grammar, dataclasses.replace(request, tool_choice="none"), family, mode)
         tools = request.tools if request.allowed_names else ()
         if not tools:  # no call can be meant: only the native mark, which is masked or was never explained, is one
@@ -235,6 +237,7 @@ class ChatModel(Model):
             tokens,
             thinking and not family.labels,
             grammar,
+            calls,
             words,
             Budgets(
                 request, thinking, self.engine.n_ctx - len(tokens), n_cut(self.engine, family), family.think_budget
@@ -255,12 +258,27 @@ class ChatModel(Model):
         request, parser = plan.request, plan.parser()
         content = ContentLogprobs(request.logprobs)
         sampling = sampling_of(request, plan.is_thoughtful, index)
+        if request.allowed_names and request.parallel_tool_calls:
+            sampling = dataclasses.replace(
+                sampling, fork_bias=end_bias(self.engine.vocabulary, self.dialect_of(request))
+            )
         n_shareable = self._beginnings.n_tokens(request, plan.tokens)
         attempt = functools.partial(
             self.engine.prepare, plan.tokens, sampling, max_tokens=plan.budgets.all, n_shareable=n_shareable
         )
         written = _Written()
-        generation = attempt(grammar=plan.grammar)
+        family, grammar, asked = self.dialect_of(request), plan.grammar, list[Generation]()
+        if not plan.is_thoughtful and is_open(request, family) and self.engine.n_ctx - len(plan.tokens) > N_FOR_OPENING:
+            leans, asked = leans_to_call(
+                request,
+                self.engine,
+                lambda more, how: self.engine.prepare(
+                    [*plan.tokens, *more], how, max_tokens=1, n_shareable=n_shareable
+                ),
+                family,
+            )
+            grammar = plan.calls() if leans else plan.words()
+        generation = attempt(grammar=grammar)
         if self.dialect_of(request).labels and not (request.must_call or request.response_format):
             generation.obliged = False  # the answer is free text, although a label stands before it: cut is cut
         yield stamp({"role": "assistant"})
@@ -274,6 +292,8 @@ class ChatModel(Model):
             watch = Watch(self.engine, generation, parser, plan.budgets, content)
             yield from self._deltas(generation, watch, written, stamp)
             generation.timings.absorb(first.timings)
+        for earlier in reversed(asked):
+            generation.timings.absorb(earlier.timings)
         for delta, logprobs in content.of(parser.finish(written.finish), False):
             yield stamp(delta, logprobs=logprobs)
         raw = b"".join(written.raw)
@@ -322,6 +342,7 @@ class _Plan:
     tokens: list[int]  # of the prompt
     is_thoughtful: bool  # sampled as thoughts are; the one line of a text protocol chooses a tool
     grammar: Grammar | None
+    calls: Callable[[], Grammar]  # the grammar of a reply that calls
     words: Callable[[], Grammar]  # the grammar of a reply that calls nothing and says something
     budgets: Budgets
     parser: Callable[[], OutputParser]

@@ -178,7 +178,7 @@ class _Writer:
             self.rules.append(f'call_{i}: {head} args_{i} "}}"\nargs_{i}: {_arguments_rule(function)}\n')
         self.rule("call", " | ".join(f"call_{i}" for i in range(len(functions))))
         blocks = []
-        for i, wrapper in enumerate(self.dialect.wrappers):
+        for i, wrapper in enumerate(w for w in self.dialect.wrappers if w.is_written):
             repeats = f"{{0,{MOST_MARKED_CALLS - 1}}}"
             more = f' ("\\n" call){repeats}' if parallel and wrapper.many else ""
             block = f'{self.mark(wrapper.open)} "\\n" call{more} "\\n" {self.mark(wrapper.close)}'

@@ -7,7 +7,7 @@ an error, never ignored. It does not know templates, tokens or grammars.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from laploop.engine.values import shown
@@ -187,6 +187,19 @@ class Request:
         if isinstance(choice, str):
             return choice == "required"
         return bool(choice["type"] == "function" or choice["allowed_tools"].get("mode") == "required")
+
+    @property
+    def follows_results(self) -> bool:
+        """Whether the reply is to what tools returned."""
+        return bool(self.messages) and self.messages[-1]["role"] == "tool"
+
+    def calling(self) -> Request:
+        """The same request, but that the reply has to hold a call."""
+        if self.must_call:
+            return self
+        tools = [{"type": "function", "function": {"name": name}} for name in self.allowed_names]
+        choice = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": tools}}
+        return replace(self, tool_choice=choice)
 
 
 def _settled_thinking(given: Mapping[str, Any]) -> dict[str, Any]:

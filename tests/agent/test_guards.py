@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from laploop.agent import Agent, GuardFired, Guards, RunResult, check_history
-from laploop.agent.guards import Fault, Ladder, RepeatGuard, call_key
+from laploop.agent.guards import (
+    MIN_REPEATED_CHARS,
+    Fault,
+    Ladder,
+    RepeatGuard,
+    announced_tool,
+    call_key,
+    n_before_repeats,
+)
 from laploop.models import ScriptedModel
 from laploop.tools import tool
 
 Calls = Callable[..., str]
+# For the ladder: by default the loop asks for text before the third call, as the first test of same results shows.
+LATE = Guards(same_result=None)
 
 
 @tool
@@ -43,7 +54,7 @@ def test_the_ladder(calls: Calls) -> None:
     """Told at the third, the tool masked when it goes on, then all calls; what is said after that is the answer."""
     same = calls(("look", {"place": "shed"}))
     with ScriptedModel([same] * 5 + ["Nothing new."]) as model:
-        result = Agent(model, [look, ask], max_rounds=50).run("?")
+        result = Agent(model, [look, ask], max_rounds=50, guards=LATE).run("?")
     assert [r["executed"] for r in result.calls] == [True, True, False, False, False]
     assert steps(result) == [
         (3, "refused"),
@@ -61,10 +72,49 @@ def test_the_ladder(calls: Calls) -> None:
     check_history(result.messages)
 
 
+def test_the_same_result_again_is_followed_by_text(calls: Calls) -> None:
+    """The model has what it needs: the third time it is not let call, and nothing is added to the prompt."""
+    same = calls(("look", {"place": "shed"}))
+    with ScriptedModel([same, same, "Nothing new."]) as model:
+        result = Agent(model, [look, ask]).run("?")
+    assert [r.tool_choice for r in model.requests] == ["auto", "auto", "none"]
+    assert steps(result) == [(2, "calls_masked")]
+    assert (result.stop_reason, result.answer) == ("answer", "Nothing new.")
+
+
+def test_another_result_of_the_same_call_is_news(calls: Calls) -> None:
+    states = iter(["running", "running, 50 %", "running, 50 %", "done"])
+
+    @tool
+    def job() -> str:
+        """State of the job."""
+        return next(states)
+
+    model = ScriptedModel([calls(("job", {})), calls(("job", {})), "Half done."])
+    assert Agent(model, [job]).run("?").answer == "Half done."
+    assert [r.tool_choice for r in model.requests] == ["auto", "auto", "auto"]
+
+
+def test_one_new_call_beside_an_old_one_is_news(calls: Calls) -> None:
+    a, b = ("look", {"place": "a"}), ("look", {"place": "b"})
+    model = ScriptedModel([calls(a), calls(a, b), calls(b), "Nothing."])
+    Agent(model, [look]).run("?")
+    assert [r.tool_choice for r in model.requests] == ["auto", "auto", "auto", "none"]
+
+
+def test_who_calls_all_the_same_comes_to_the_ladder(calls: Calls) -> None:
+    """A server need not hold the model to tool_choice "none"."""
+    same = calls(("look", {"place": "shed"}))
+    result = Agent(ScriptedModel([same] * 9), [look], max_rounds=50).run("?")
+    assert [r["executed"] for r in result.calls][:3] == [True, True, False]
+    assert result.stop_reason == "repeat"
+    check_history(result.messages)
+
+
 def test_the_refusal_tells_the_model_to_answer(calls: Calls) -> None:
     same = calls(("look", {"place": "shed"}))
     model = ScriptedModel([same] * 3 + ["Nothing new."])
-    result = Agent(model, [look, ask]).run("?")
+    result = Agent(model, [look, ask], guards=LATE).run("?")
     refused = result.calls[2]
     assert refused["is_error"]
     assert "Do not call it again" in refused["content"]
@@ -74,7 +124,7 @@ def test_the_refusal_tells_the_model_to_answer(calls: Calls) -> None:
 def test_a_masked_tool_comes_back_after_its_round(calls: Calls) -> None:
     same, other = calls(("look", {"place": "shed"})), calls(("ask", {"who": "Bob"}))
     model = ScriptedModel([same] * 4 + [other, calls(("look", {"place": "barn"})), "No."])
-    result = Agent(model, [look, ask], max_rounds=50).run("?")
+    result = Agent(model, [look, ask], max_rounds=50, guards=LATE).run("?")
     assert model.requests[5].tool_choice == "auto"
     assert result.stop_reason == "answer"
     assert result.calls[-1]["content"] == "barn: nothing new"
@@ -106,7 +156,7 @@ def test_new_calls_between_old_ones_are_progress(calls: Calls) -> None:
     turns = []
     for n in range(6):
         turns += [calls(("look", {"place": "shed"})), calls(("ask", {"who": f"person {n}"}))]
-    result = Agent(ScriptedModel([*turns, "done"]), [look, ask], max_rounds=50).run("?")
+    result = Agent(ScriptedModel([*turns, "done"]), [look, ask], max_rounds=50, guards=LATE).run("?")
     assert result.stop_reason == "answer"
     assert all(r["executed"] for r in result.calls)
 
@@ -131,7 +181,7 @@ def test_the_same_round_for_ever_is_refused_from_the_third_on(n: int) -> None:
 
 def test_every_step_is_an_event(calls: Calls) -> None:
     same = calls(("look", {"place": "shed"}))
-    events: list[Any] = list(Agent(ScriptedModel([same] * 3 + ["ok"]), [look]).stream("?"))
+    events: list[Any] = list(Agent(ScriptedModel([same] * 3 + ["ok"]), [look], guards=LATE).stream("?"))
     assert [e for e in events if isinstance(e, GuardFired)] == [GuardFired(3, "repeat", "refused", "look")]
 
 
@@ -214,7 +264,7 @@ def test_calls_although_all_are_masked_end_in_a_final_answer(calls: Calls) -> No
     """A server need not hold the model to tool_choice "none"."""
     same = calls(("look", {"place": "shed"}))
     model = ScriptedModel([same] * 6 + ["Fine."])
-    result = Agent(model, [look], max_rounds=50).run("?")
+    result = Agent(model, [look], max_rounds=50, guards=LATE).run("?")
     assert steps(result)[-2:] == [(5, "refused"), (5, "final_answer")]
     assert "No more tool calls" in model.requests[5].messages[-1]["content"]
     assert result.rounds == 6
@@ -225,7 +275,7 @@ def test_calls_although_all_are_masked_end_in_a_final_answer(calls: Calls) -> No
 def test_silence_under_masked_calls_leads_to_the_final_answer(calls: Calls) -> None:
     same = calls(("look", {"place": "shed"}))
     model = ScriptedModel([*[same] * 4, "", "Nothing."])
-    result = Agent(model, [look], max_rounds=50).run("?")
+    result = Agent(model, [look], max_rounds=50, guards=LATE).run("?")
     assert (result.stop_reason, result.answer) == ("repeat", "Nothing.")
     check_history(result.messages)
 
@@ -281,3 +331,120 @@ def test_a_part_of_the_question_is_no_answer_where_it_asks(calls: Calls) -> None
 def test_a_greeting_is_answered_with_a_greeting() -> None:
     result = Agent(ScriptedModel(["你好！"]), [look]).run("你好")
     assert (result.answer, result.stop_reason) == ("你好！", "answer")
+
+
+# --- texts
+
+
+@given(st.text(max_size=30), st.lists(st.integers(100, 999), min_size=8, max_size=20, unique=True), st.integers(0, 30))
+def test_the_beginning_of_a_text_that_repeats_itself(before: str, numbers: list[int], n_more: int) -> None:
+    """What is kept holds all that came before the repetitions, and the piece once."""
+    piece = "; ".join(map(str, numbers)) + "\n"
+    n_times = MIN_REPEATED_CHARS // len(piece) + 5 + n_more
+    n_told = n_before_repeats(before + n_times * piece, 5)
+    assert n_told is not None
+    assert n_told <= len(before) + len(piece)
+
+
+@given(st.lists(st.integers(), max_size=200, unique=True))
+def test_lines_that_differ_are_no_repetition(numbers: list[int]) -> None:
+    text = "".join(f"| {n} | the same words in each line |\n" for n in numbers)
+    assert n_before_repeats(text, 5) is None
+    assert n_before_repeats(text + "-" * 5000, 5) is None
+    assert n_before_repeats(text + "ha " * 2000, 5) is None
+
+
+def test_a_text_that_repeats_itself_is_broken_off_and_the_answer_asked_for() -> None:
+    """Regression: qwen2.5-coder-1.5b wrote the same paragraph for 2,048 tokens, and the run had no answer."""
+    endless = "First this.\n" + "Then we compute it:\n(1 + 1) * 2\n" * 500
+    with ScriptedModel([endless, "4."]) as model:
+        result = Agent(model, [look]).run("?")
+    assert (result.answer, result.stop_reason, result.answered) == ("4.", "repeat", True)
+    assert steps(result) == [(1, "stopped"), (1, "final_answer")]
+    kept = model.requests[1].messages[-2]["content"]
+    assert kept.startswith("First this.\nThen we compute it:\n") and len(kept) < 100
+    check_history(result.messages)
+
+
+def test_a_final_answer_that_repeats_itself_ends_where_it_begins_to() -> None:
+    endless = "So it is four, and nothing else. " * 500
+    result = Agent(ScriptedModel([endless, endless]), [look]).run("?")
+    assert (result.answer, result.answered) == ("So it is four, and nothing else. ", True)
+    without = Agent(ScriptedModel([endless]), [look], guards=Guards.off()).run("?")
+    assert without.answer == endless
+
+
+@pytest.mark.parametrize("again", ["OK: What is in the shed?", "好的，What is in the shed?", "What is in the shed?"])
+def test_the_question_behind_a_word_of_assent_is_no_answer(calls: Calls, again: str) -> None:
+    """Regression: qwen2.5-coder 1.5b answered 现在几点？另外帮我算 59 乘以 34。 with 好的， and the question."""
+    model = ScriptedModel([calls(("look", {"place": "shed"})), again, "A rake."])
+    result = Agent(model, [look]).run("What is in the shed?")
+    assert (result.answer, result.stop_reason) == ("A rake.", "echo")
+
+
+@pytest.mark.parametrize(
+    ("question", "answer"), [("1+1", "The result is 11."), ("？？", "Nothing."), ("AI?", "It is AI")]
+)
+def test_an_answer_that_ends_like_a_short_question_is_one(calls: Calls, question: str, answer: str) -> None:
+    result = Agent(ScriptedModel([calls(("look", {"place": "shed"})), answer]), [look]).run(question)
+    assert (result.answer, result.stop_reason) == (answer, "answer")
+
+
+# -- calls that are shown ----------------------------------------------------------------------------------------------
+
+
+def test_a_call_that_is_shown_is_made(calls: Calls) -> None:
+    """Regression: qwen2.5-coder 1.5b explained to the user how get_weather is called, and ended there."""
+    spoken = 'To answer this, I\'ll need the `look` function:\n```json\n{"name": "look", "arguments": {}}\n```'
+    with ScriptedModel([spoken, calls(("look", {"place": "shed"})), "Nothing new."]) as model:
+        result = Agent(model, [look, ask]).run("What is in the shed?")
+    only_look = {
+        "type": "allowed_tools",
+        "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "look"}}]},
+    }
+    assert [r.tool_choice for r in model.requests] == ["auto", only_look, "auto"]
+    assert model.requests[1].messages == model.requests[0].messages, "what was said is left out"
+    assert steps(result) == [(1, "retry")]
+    assert (result.answer, result.stop_reason) == ("Nothing new.", "answer")
+    check_history(result.messages)
+
+
+def test_who_only_shows_calls_ends(calls: Calls) -> None:
+    spoken = "Use ask(who='Ann')."
+    result = Agent(ScriptedModel([spoken] * 3), [look, ask]).run("Who knows?")
+    assert (result.answer, result.stop_reason, result.rounds) == (spoken, "answer", 3)
+    assert Agent(ScriptedModel([spoken]), [look, ask], guards=Guards.off()).run("Who knows?").rounds == 1
+
+
+def test_a_tool_that_changes_something_is_not_called_because_its_call_is_shown() -> None:
+    @tool(effects={"irreversible"})
+    def wipe() -> str:
+        """Wipe the disk."""
+        raise AssertionError
+
+    result = Agent(ScriptedModel(["I will not call wipe() for you."]), [wipe]).run("Wipe it.")
+    assert (result.rounds, result.calls) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('Use this: {"name": "look", "arguments": {"place": "shed"}}', "look"),
+        ("First ask('Ann'), then look(x).", "ask"),
+        ("look(place='shed')", "look"),
+        ("I'll need to use the `look` function.", None),
+        ("look(x), ask(y), tell(z)", None),
+        ("I can `look`, `ask` and `tell`.", None),
+        ("Have a look: it is red. I ask you.", None),
+        ("def look(place):\n    return place", None),
+        ("overlook(x) and `lookup`", None),
+        ("", None),
+    ],
+)
+def test_whose_call_a_text_shows(text: str, name: str | None) -> None:
+    assert announced_tool(text, ["look", "ask", "tell"]) == name
+
+
+def test_what_a_tool_gave_may_be_shown(calls: Calls) -> None:
+    model = ScriptedModel([calls(("look", {"place": "shed"})), "look(shed) says: nothing new."])
+    assert Agent(model, [look]).run("?").rounds == 2

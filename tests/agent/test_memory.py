@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from laploop.agent import Agent, Compaction, ConfigError, Memory, ResultCut, RunResult, Session, check_history
+from laploop.agent import Agent, Compaction, ConfigError, Guards, Memory, ResultCut, RunResult, Session, check_history
 from laploop.agent.tokens import TokenCounter
 from laploop.models import ChatModel, Model, ScriptedModel
 from laploop.models.requests.request import Request
@@ -203,7 +203,9 @@ def test_forty_rounds_in_a_context_of_2048(tiny_chat: ChatModel) -> None:
 
     model = Forced(tiny_chat)
     note.parameters["properties"]["text"]["maxLength"] = 40
-    agent = Agent(model, [note], max_rounds=40, system_prompt="Keep notes.", temperature=1.5, seed=7, max_tokens=300)
+    # Random weights repeat themselves; what is done about that is not what this is about.
+    options: dict[str, Any] = {"temperature": 1.5, "seed": 7, "max_tokens": 300, "guards": Guards.off()}
+    agent = Agent(model, [note], max_rounds=40, system_prompt="Keep notes.", **options)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         events = list(agent.stream("The goal is GOAL-4711: keep forty notes."))

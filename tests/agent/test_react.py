@@ -7,7 +7,16 @@ import json
 from typing import Any
 
 import pytest
-from laploop.agent import Agent, CallFinished, GuardFired, ReasoningDelta, RoundFinished, TextDelta, check_history
+from laploop.agent import (
+    Agent,
+    CallFinished,
+    GuardFired,
+    Guards,
+    ReasoningDelta,
+    RoundFinished,
+    TextDelta,
+    check_history,
+)
 from laploop.models import DIALECTS, Request, ScriptedModel
 from laploop.models.text_protocol import protocol_messages
 from laploop.tools import tool
@@ -200,7 +209,7 @@ def test_an_unknown_tool_is_named_with_those_there_are() -> None:
 def test_an_action_that_repeats_is_stopped() -> None:
     same = act("get_weather", "Again.", city="Oslo")
     with model_of(same, same, same, "Final Answer: 4") as model:
-        result = Agent(model, TOOLS).run("Oslo?")
+        result = Agent(model, TOOLS, guards=Guards(same_result=None)).run("Oslo?")
     assert [r["executed"] for r in result.calls] == [True, True, False]
     assert "Do not call it again" in result.calls[2]["content"]
     assert ("repeat", "refused") in guards(result) and result.answer == "4"

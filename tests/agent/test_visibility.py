@@ -16,7 +16,6 @@ from laploop.agent import (
     CallStarted,
     ConfigError,
     Decision,
-    ModelGate,
     RoundView,
     RunResult,
     Session,
@@ -157,28 +156,6 @@ def test_needs_are_followed_to_their_end(needs: dict[int, int], start: set[int])
     names = {tool.name for tool in with_needed({f"t{n}" for n in start}, tools)}
     assert {f"t{n}" for n in start} <= names
     assert all(f"t{needs[n]}" in names for n in needs if f"t{n}" in names)
-
-
-# --- the gate
-
-
-@pytest.mark.parametrize(("said", "choice"), [("none", "none"), ("get_time", "auto"), ("nonsense", "auto")])
-def test_the_gate_asks_first_and_masks_where_no_tool_is_needed(said: str, choice: str) -> None:
-    model = ScriptedModel([f'{{"tool": "{said}"}}', "2"])
-    result = Agent(model, TOOLS, gate=ModelGate()).run("1+1?")
-    asked, first = model.requests
-    assert asked.messages[:2] == first.messages
-    assert asked.tool_choice == "none"
-    assert asked.response_format is not None
-    assert first.tool_choice == choice
-    assert (result.answer, result.rounds) == ("2", 1)
-    assert bool(result.trace.of_type("guard_fired")) == (choice == "none")
-
-
-def test_a_gate_that_cannot_be_asked_lets_calls_pass() -> None:
-    model = ScriptedModel(["not json", "2"])
-    Agent(model, TOOLS, gate=ModelGate()).run("1+1?")
-    assert model.requests[1].tool_choice == "auto"
 
 
 # --- an agent as a tool

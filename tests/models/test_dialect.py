@@ -61,11 +61,11 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda d: d.name)
 def test_what_the_grammar_lets_pass_the_parser_takes_for_a_call(dialect: Dialect) -> None:
-    """Every wrapper of a family, written out, is a reply that its grammar admits and its parser reads."""
+    """Every wrapper of a family, written out, is a reply that its parser reads; its grammar admits some."""
     call = '{"name": "f", "arguments": {"a": "x"}}'
     for wrapper in dialect.wrappers:
         text = f"{wrapper.open}\n{call}\n{wrapper.close}"
-        assert tool_grammar(TOOLS, "required", dialect=dialect).accepts(text)
+        assert tool_grammar(TOOLS, "required", dialect=dialect).accepts(text) == wrapper.is_written
         parsed = parse_output(text, tools=TOOLS, dialect=dialect, enable_thinking=False)
         assert [c["function"]["arguments"] for c in parsed.message["tool_calls"]] == ['{"a": "x"}']
         assert parsed.finish_reason == "tool_calls" and not parsed.message["content"]

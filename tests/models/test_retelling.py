@@ -105,15 +105,15 @@ def test_old_thoughts_go_as_the_template_has_it(tiny_chat: ChatModel) -> None:
 
 
 def test_other_marks_are_told_in_the_templates_own(tiny_chat: ChatModel) -> None:
-    """Qwen2.5-Coder 1.5B writes calls in fences; where it saw its own fences again it went on calling."""
-    model, n_fences = ChatModel(tiny_chat.engine, "tiny", "qwen2.5-coder"), 0
+    """Qwen2.5-Coder 1.5B writes calls in marks of its own; where it saw its own fences again it went on calling."""
+    model, n_others = ChatModel(tiny_chat.engine, "tiny", "qwen2.5-coder"), 0
+    prompt = str(model.render(Request.of(USER, {"tools": TOOLS})))
     for seed in range(8):
         reply = model.create(USER, tools=TOOLS, max_tokens=60, seed=seed, **CALLS["one call"], **HOT)
         choice = reply["choices"][0]
-        n_fences += choice["raw_output"].startswith("```")
+        n_others += choice["raw_output"].startswith("<tools>")
         messages = [*USER, *answered(choice["message"])]
         told = model.engine.detokenize(tokens_behind(model, messages, TOOLS))
-        assert "```" not in told and told.count("</tool_call>") == 1 + str(
-            model.render(Request.of(USER, {"tools": TOOLS}))
-        ).count("</tool_call>")
-    assert n_fences
+        assert told.count("<tools>") == prompt.count("<tools>")
+        assert told.count("</tool_call>") == 1 + prompt.count("</tool_call>")
+    assert n_others

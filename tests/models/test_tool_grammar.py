@@ -164,17 +164,28 @@ def test_a_prompt_that_opened_the_thoughts_has_them_closed() -> None:
     "text",
     [
         '<tools>\n{"name": "alpha", "arguments": {"x": 1}}\n{"name": "beta", "arguments": {}}\n</tools>',
-        '```json\n{"name": "beta", "arguments": {}}\n```',
         A,
         "Plain words.",
         "Words with {braces} and ```fences```.",
     ],
 )
-def test_the_coder_models_write_calls_in_three_ways(text: str) -> None:
+def test_the_coder_models_write_calls_in_two_ways(text: str) -> None:
     assert tool_grammar(TOOLS, "auto", dialect="qwen2.5-coder").accepts(text)
 
 
-@pytest.mark.parametrize("text", ['{"name": "alpha"}', "<answer>", "[1]", "`x`", "```python\nx\n```", "\n{", " <"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '```json\n{"name": "beta", "arguments": {}}\n```',
+        '{"name": "alpha"}',
+        "<answer>",
+        "[1]",
+        "`x`",
+        "```python\nx\n```",
+        "\n{",
+        " <",
+    ],
+)
 def test_the_coder_models_begin_no_text_like_a_call(text: str) -> None:
     assert not tool_grammar(TOOLS, "auto", dialect="qwen2.5-coder").accepts(text)
 

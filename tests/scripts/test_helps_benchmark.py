@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import math
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from laploop.agent import Guards
 from laploop.models import ChatModel, ScriptedModel
 from laploop.models.dialect import get_dialect
 from laploop.tools import builtin_tools
@@ -27,7 +27,7 @@ def _program(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
-helps, trials = _program("helps"), _program("trials")
+helps = _program("helps")
 
 
 @pytest.fixture(scope="module")
@@ -49,38 +49,52 @@ def with_arguments(name: str, arguments: dict[str, Any]) -> tuple[str, dict[str,
 
 def run(world: Any, task: Any, turns: list[str]) -> Any:
     tools = builtin_tools(root=world.root, web=world.services.web_config())
-    return helps.make_agent(ScriptedModel(turns), tools, ["gate"]).run(task.question)
+    return helps.make_agent(ScriptedModel(turns), tools).run(task.question)
 
 
 def answer_to(task: Any) -> str:
     return "; ".join(str(v[0] if isinstance(v, tuple) else v) for v in task.values) or "Well."
 
 
-def test_there_are_ten_of_each_kind_half_in_chinese(world: Any) -> None:
-    tasks = helps.make_tasks(world)
-    assert Counter(t.kind for t in tasks) == dict.fromkeys(helps.KINDS, 10)
-    chinese = [t for t in tasks if any("\u4e00" <= c <= "\u9fff" for c in t.question)]
-    assert Counter(t.kind for t in chinese) == dict.fromkeys(helps.KINDS, 5)
-    assert len({t.question for t in tasks}) == 40
+@pytest.fixture(params=["make_tasks", "make_tuning_tasks"])
+def tasks(request: pytest.FixtureRequest, world: Any) -> Any:
+    return getattr(helps, request.param)(world)
 
 
-def test_who_does_all_that_a_task_asks_for_is_right(world: Any) -> None:
-    for task in helps.make_tasks(world):
+def test_there_are_ten_of_each_kind_half_in_chinese(tasks: Any) -> None:
+    own = [t for t in tasks if t.kind != "article"]
+    assert Counter(t.kind for t in own) == dict.fromkeys(helps.KINDS[1:], 10)
+    chinese = [t for t in own if any("\u4e00" <= c <= "\u9fff" for c in t.question)]
+    assert Counter(t.kind for t in chinese) == dict.fromkeys(helps.KINDS[1:], 5)
+    assert len({t.question for t in tasks}) == len(tasks)
+
+
+def test_what_is_tried_out_is_not_what_is_measured(world: Any) -> None:
+    measured, tried = helps.make_tasks(world), helps.make_tuning_tasks(world)
+    assert not {t.question for t in measured} & {t.question for t in tried}
+
+
+def test_who_does_all_that_a_task_asks_for_is_right(world: Any, tasks: Any) -> None:
+    for task in tasks:
         calls = [with_arguments(*call) for call in task.calls]
-        verdict = helps.judge(task, run(world, task, [*([raw(*calls)] if calls else []), answer_to(task)]))
+        in_turn = [raw(call) for call in calls]
+        turns = in_turn if task.kind in ("chain", "article") else [raw(*calls)] if calls else []
+        verdict = helps.judge(task, run(world, task, [*turns, answer_to(task)]))
         assert verdict.right, (task, verdict)
-        assert verdict.together
+        assert verdict.together or turns is in_turn
         assert not (verdict.repeated or verdict.unanswered or verdict.broken)
 
 
-def test_who_answers_without_the_calls_or_calls_without_need_is_wrong(world: Any) -> None:
-    for task in helps.make_tasks(world):
+def test_who_answers_without_the_calls_or_calls_without_need_is_wrong(world: Any, tasks: Any) -> None:
+    for task in tasks:
+        if task.kind == "article" and not task.calls:
+            continue  # with the calculator or without
         turns = [raw(("get_time", {})), answer_to(task)] if task.kind == "none" else [answer_to(task)]
         assert not helps.judge(task, run(world, task, turns)).right, task
 
 
-def test_who_keeps_the_values_to_himself_is_wrong(world: Any) -> None:
-    for task in helps.make_tasks(world):
+def test_who_keeps_the_values_to_himself_is_wrong(world: Any, tasks: Any) -> None:
+    for task in tasks:
         if task.calls and task.values:
             calls = [with_arguments(*call) for call in task.calls]
             assert not helps.judge(task, run(world, task, [raw(*calls), "I see."])).right
@@ -100,73 +114,37 @@ def test_numbers_are_found_as_numbers() -> None:
 def test_each_help_can_be_switched_off(world: Any, tiny_chat: ChatModel) -> None:
     """On random weights: what is switched off is gone, and the loop comes to an end all the same."""
     tools = builtin_tools(root=world.root, web=world.services.web_config())[1:3]  # one needs the other
-    on = helps.make_agent(tiny_chat, tools, [])
-    for off, differs in (("guards", "guards"), ("gate", "gate")):
-        agent = helps.make_agent(tiny_chat, tools, [off])
-        assert getattr(agent.settings, differs) != getattr(on.settings, differs)
+    on = helps.make_agent(tiny_chat, tools)
+    assert helps.make_agent(tiny_chat, tools, "guards").settings.guards == Guards.off() != on.settings.guards
     message = [{"role": "user", "content": "Hi"}]
-    assert helps.make_agent(tiny_chat, tools, ["hints"]).prompt_for(message) != on.prompt_for(message)
-    with helps.without(["grammar"]):
-        result = helps.make_agent(tiny_chat, tools, ["grammar"], max_tokens=8, seed=1).run("Hi")
-    assert result.rounds >= 1
+    assert helps.make_agent(tiny_chat, tools, "hints").prompt_for(message) != on.prompt_for(message)
+    for off in ("none", *helps.HELPS):
+        with helps.without(off, tiny_chat):
+            assert helps.make_agent(tiny_chat, tools, off, max_tokens=8, seed=1).run("Hi").rounds >= 1
 
 
-def test_helps_on_trial_change_what_they_are_about_and_nothing_else(world: Any, tiny_chat: ChatModel) -> None:
-    """On random weights. Without them the agent is the one that users get."""
-    tools = builtin_tools(root=world.root, web=world.services.web_config())[:2]
-    plain = helps.make_agent(tiny_chat, tools, [], [], "Hi")
-    for question in ("Hi", "你好"):
-        message = [{"role": "user", "content": question}]
-        rules = plain.prompt_for(message).splitlines()
-        more = helps.make_agent(tiny_chat, tools, [], ["line"], question).prompt_for(message).splitlines()
-        assert len(more) == len(rules) + 1
-        assert [line.partition(". ")[2] for line in more if not any(x in line for x in trials.LINES.values())] == [
-            line.partition(". ")[2] for line in rules
-        ]
-        assert [line[0] for line in more[1:]] == [str(n + 1) for n in range(len(rules))], "numbered one after the other"
-    names = helps.make_agent(tiny_chat, tools, [], ["no_call"], "Hi").tools.names()
-    assert names == [*plain.tools.names(), trials.NO_CALL]
-    assert plain.model is tiny_chat and isinstance(plain.settings.gate, helps.ModelGate)
-    for on in trials.TRIALS:
-        agent = helps.make_agent(tiny_chat, tools[:1], ["gate"], [on], "Hi", max_tokens=8, seed=1)
-        assert agent.run("Hi").rounds >= 1, on
+def test_the_models_own_helps_are_its_familys(tiny_chat: ChatModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    family = get_dialect("qwen2.5-coder")
+    monkeypatch.setattr(tiny_chat, "dialect", family)
+    with helps.without("gate", tiny_chat):
+        assert tiny_chat.dialect.call_share is None and tiny_chat.dialect.wrappers == family.wrappers
+    with helps.without("wrapper", tiny_chat):
+        assert all(w.is_written for w in tiny_chat.dialect.wrappers)
+        assert tiny_chat.dialect.call_share == family.call_share
+    assert tiny_chat.dialect is family
 
 
-def test_the_choice_of_no_tool_is_no_call(world: Any) -> None:
-    task = next(t for t in helps.make_tasks(world) if t.kind == "none")
-    model = ScriptedModel([raw((trials.NO_CALL, {})), answer_to(task)])
-    result = helps.make_agent(model, [], ["gate"], ["no_call"], task.question).run(task.question)
-    assert helps.judge(task, result).right
-
-
-def test_the_start_is_judged_by_all_that_can_begin_a_call(tiny_chat: ChatModel) -> None:
-    """Two ways to begin a call, each less probable than the text, are more probable together."""
-    vocabulary, dialect = tiny_chat.engine.vocabulary, get_dialect("qwen2.5-coder")
-    special = vocabulary.special["<tool_call>"]
-    brace, letter = (vocabulary.tokenize(text)[0] for text in ("{", "z"))
-    top = [(letter, math.log(0.4)), (special, math.log(0.3)), (brace, math.log(0.3))]
-    assert trials.call_probability(top, vocabulary, dialect) == pytest.approx(0.6)
-    assert trials.call_probability(top[:1], vocabulary, dialect) == 0
-
-
-def test_more_calls_holds_for_the_first_reply_only(tiny_chat: ChatModel) -> None:
-    model = trials.MoreCalls(tiny_chat)
-    assert tiny_chat.engine.vocabulary.eog <= set(model.logit_bias)
-    sent: list[dict[str, Any]] = []
-
-    class Noting:
-        def stream(self, messages: Any, **options: Any) -> Any:
-            sent.append(options)
-            return iter(())
-
-    model.inner = Noting()
-    user, tools = {"role": "user", "content": "Hi"}, [{"type": "function", "function": {"name": "f"}}]
-    for messages, options in (
-        ([user], {"tools": tools}),
-        ([user], {"tools": tools, "tool_choice": "none"}),
-        ([user], {}),
-        ([user, {"role": "tool", "content": "x"}], {"tools": tools}),
-        ([user], {"tools": tools, "response_format": {"type": "json_object"}}),
-    ):
-        model.stream(messages, **options)
-    assert ["logit_bias" in options for options in sent] == [True, False, False, False, False]
+def test_the_table_is_put_between_the_marks(tmp_path: Path) -> None:
+    row = {"off": "none", "right": {"single": [7, 10], "none": [6, 10]}, "parallel_in_one_round": 5, "rounds": 80,
+           "repeated_beyond_the_guard": 0, "unanswered": 0, "broken_histories": 0}  # fmt: skip
+    page = tmp_path / "page.md"
+    page.write_text(f"before\n{helps.BEGIN}old{helps.END}\nafter\n", "utf-8")
+    for _ in range(2):
+        helps.write_between(page, helps.table([row]))
+    assert page.read_text("utf-8").splitlines() == [
+        "before", helps.BEGIN, "",
+        "| off | single | none | together | rounds | repeats | unanswered | broken |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| none | 7 of 10 | 6 of 10 | 5 | 80 | 0 | 0 | 0 |",
+        "", helps.END, "after",
+    ]  # fmt: skip

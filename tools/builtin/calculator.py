@@ -111,6 +111,12 @@ def _python_spelling(expression: str) -> str:
             raise _CalculationError(f"{unknown!r} is not arithmetic; use digits, operators and {_names()}")
         word = token["number"] or token["name"] or token["sign"]
         is_value = bool(token["number"] or token["name"])
+        if (
+            "_" in word[1:-1] and word[0] != "_" and text[token.end() : token.end() + 1] == "("
+        ):  # small models nest the call of another tool
+            raise _CalculationError(
+                f"{word[:30]} cannot be called in here: call it first, and write the number it gave"
+            )
         if after_value and is_value:
             raise _CalculationError(f"an operator is missing before {word[:20]!r}")
         after_value = is_value
