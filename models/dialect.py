@@ -140,7 +140,7 @@ DIALECTS: dict[str, Dialect] = {
             Wrapper("```json", "```", many=True, whole_answer=True, is_written=False),
         ),
         text_never_starts_with="<`{[",
-        call_share=0.3,
+        call_share=0.45,
         more_share=0.9,
         # Seen with the 1.5b in the place of the four above: >{"name": …} and ={"name": …}.
         stray=">=",

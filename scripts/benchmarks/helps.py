@@ -10,7 +10,7 @@ anew for each run of this program (`--seed` draws the same again), so that no an
     grammar  calls are valid by construction
     guards   same calls, same results, same errors (`Guards`)
     hints    what comes from what: a sentence in the system prompt
-    gate     whether to call is decided by all that can begin a call together (`Dialect.call_share`)
+    gate     whether to call is decided by all that can begin a call, and the tool's name (`Dialect.call_share`)
     wrapper  calls are written in the wrapper in which this family goes on where there is more to call
              (`Wrapper.is_written`, `Dialect.more_share`)
 
