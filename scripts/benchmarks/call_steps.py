@@ -21,7 +21,7 @@ import random
 import statistics
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from identity import compare, together
@@ -30,6 +30,7 @@ from laploop.engine import EngineConfig
 from laploop.engine.config import GREEDY
 from laploop.models import ChatModel, OutputParser
 from laploop.models.grammar import reply_grammar
+from laploop.models.opening import end_bias
 from laploop.models.requests.request import Request
 from laploop.tools import builtin_tools
 
@@ -110,13 +111,14 @@ class Bench:
         self.system = {"role": "system", "content": system_prompt(tools, "zh")}
 
     def run(self, messages: list[dict[str, Any]], way: str) -> Run:
-        """Generate one reply, greedily."""
+        """Generate one reply, greedily, as ChatModel does once it has weighed that it is a call."""
         jump, draft = WAYS[way]
         engine = self.model.engine
-        request = Request.of([self.system, *messages], {"tools": self.tools})
+        request = Request.of([self.system, *messages], {"tools": self.tools}).calling()
         prompt = engine.tokenize(self.model.render(request).pieces)
         assert self.model.dialect
-        sequence = engine.prepare(prompt, GREEDY, reply_grammar(request, self.model.dialect, "none"), 300)
+        sampling = replace(GREEDY, fork_bias=end_bias(engine.vocabulary, self.model.dialect))
+        sequence = engine.prepare(prompt, sampling, reply_grammar(request, self.model.dialect, "none"), 300)
         sequence.jump_forward = jump
         if not draft:
             sequence.drafter = None
