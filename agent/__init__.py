@@ -30,9 +30,11 @@ if TYPE_CHECKING:
     from .limits import Limits
     from .memory import Memory
     from .openai_model import OpenAIModel
+    from .redaction import Redaction
     from .result import RunResult
     from .session import Session
     from .trace import Trace
+    from .trace_folder import TraceFolder
     from .visibility import Bm25Selector, RoundView, ToolSelector
 
 _HOME = {
@@ -58,6 +60,7 @@ _HOME = {
     "Memory": "memory",
     "OpenAIModel": "openai_model",
     "ReasoningDelta": "events",
+    "Redaction": "redaction",
     "Remembered": "approval",
     "ResultCut": "events",
     "RoundFinished": "events",
@@ -72,6 +75,7 @@ _HOME = {
     "ToolSelector": "visibility",
     "Trace": "trace",
     "TraceError": "errors",
+    "TraceFolder": "trace_folder",
     "check_history": "history",
     "exact_pattern": "approval",
     "trim_history": "history",
@@ -99,6 +103,7 @@ __all__ = [
     "Memory",
     "OpenAIModel",
     "ReasoningDelta",
+    "Redaction",
     "Remembered",
     "ResultCut",
     "RoundFinished",
@@ -113,6 +118,7 @@ __all__ = [
     "ToolSelector",
     "Trace",
     "TraceError",
+    "TraceFolder",
     "check_history",
     "exact_pattern",
     "trim_history",

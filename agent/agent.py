@@ -9,6 +9,8 @@ import datetime
 import threading
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from laploop.models import ContextUse, Model
@@ -34,6 +36,8 @@ from .schemas import check_schemas
 from .session import Opening, Session
 from .stop import Stop
 from .tokens import TokenCounter
+from .trace import Trace
+from .trace_folder import TraceFolder
 from .visibility import Bm25Selector, ToolSelector, Visible, names_of, tools_of_run
 
 #: Most tokens of one reply, thinking not counted: small models sometimes never end by themselves.
@@ -71,6 +75,8 @@ class Agent:
             are masked; the prompt stays the same.
         selector: chooses the tools of a run before its first prompt, which gets shorter: by default the 16 that go best
             with the question, where there are more. None: all.
+        traces: a folder that each run writes its trace to, event by event, for `laploop trace`; None: `RunResult.trace`
+            is all there is. Secrets are taken out by rule (`Redaction`), in the file only.
         tool_choice: OpenAI's; "required" and a named function hold for the first reply only, or no answer
             could follow.
         parallel_tool_calls: whether one reply may hold several calls (None: the model's default).
@@ -98,6 +104,7 @@ class Agent:
         approvals: Approvals | None = None,
         visible: Visible | None = None,
         selector: ToolSelector | None = DEFAULT_SELECTOR,
+        traces: TraceFolder | str | Path | None = None,
         tool_choice: ToolChoice = "auto",
         parallel_tool_calls: bool | None = None,
         temperature: float | None = None,
@@ -133,6 +140,8 @@ class Agent:
         if visible is not None and not callable(visible):
             names_of(visible, self.tools)
         self.approvals = approvals or Approvals()
+        self._traces = TraceFolder(traces) if isinstance(traces, (str, Path)) else traces
+        check_is("traces", self._traces, TraceFolder)
         self._visible = visible
         self._selector = selector
         sampling = {
@@ -288,6 +297,7 @@ class Agent:
             texts_for(language_of_messages(messages)),
             options.get("approvals") or self.approvals,
             visible,
+            Trace(sink=self._traces.begin() if self._traces else None),
             stop=Stop(self.settings.limits.timeout_s, parent=given_up()),
         )
         run.trace.add(
@@ -299,6 +309,14 @@ class Agent:
             tools=tools.to_openai(),
             max_rounds=self.settings.limits.max_rounds,
             request=self.settings.request,
+            settings={
+                "n_ctx": run.counter.n_ctx,
+                "tool_choice": self.settings.tool_choice,
+                "max_parallel": self.settings.max_parallel,
+                "limits": asdict(self.settings.limits),
+                "guards": asdict(self.settings.guards),
+                "memory": asdict(self.settings.memory),
+            },
             messages=list(messages),
         )
         return run
@@ -314,12 +332,17 @@ class Agent:
                 yield event
         except (GeneratorExit, KeyboardInterrupt):
             run.settle()
+            run.trace.add("run_broken_off")
             _remember(run, session, has_prompt)
+            raise
+        except Exception as error:
+            run.trace.add("run_failed", error=type(error).__name__, message=str(error))
             raise
         else:
             _remember(run, session, has_prompt)
         finally:
             run.stop.set()  # whoever still looks at it
+            run.trace.close()
             with self._lock:
                 self._active.discard(run)
 

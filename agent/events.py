@@ -50,7 +50,8 @@ class CallBegun:
 
 @dataclass(frozen=True, slots=True)
 class RoundFinished:
-    """The reply is whole: the message as it goes into the history, and what the model said about the work."""
+    """The reply is whole: the message as it goes into the history, and what the model said about the work.
+    `prompt_sha256` is of the rendered prompt, where the model is in this process."""
 
     round: int
     message: dict[str, Any]
@@ -59,6 +60,7 @@ class RoundFinished:
     raw_output: str | None = None
     usage: dict[str, Any] | None = None
     timings: dict[str, Any] | None = None
+    prompt_sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,7 +131,7 @@ def _fold(run: Run, chunks: list[dict[str, Any]]) -> tuple[Reply, RoundFinished]
     faults = tuple(choice.get("invalid_tool_calls") or ())
     raw = choice.get("raw_output")
     usage, timings = completion.get("usage"), completion.get("timings")
-    event = RoundFinished(run.rounds, message, finish_reason, faults, raw, usage, timings)
+    event = RoundFinished(run.rounds, message, finish_reason, faults, raw, usage, timings, choice.get("prompt_sha256"))
     return Reply(message, finish_reason, faults, raw), event
 
 

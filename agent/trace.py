@@ -1,7 +1,8 @@
 """The record of a run: one JSON object per thing that happened, in order of time. It never calls a model.
 
 Record types: run_started (question, system prompt, tools, settings), then the events of laploop.agent.events
-under their names in snake_case (deltas and CallBegun are left out: round_finished holds all of them), run_finished.
+under their names in snake_case (deltas and CallBegun are left out: round_finished holds all of them), run_finished
+(run_failed after an error, run_broken_off where the caller left). With a sink, each record is written as it is added.
 Every record has `type` and `t_s`, seconds on a monotonic clock since the run began.
 """
 
@@ -10,28 +11,55 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from .errors import TraceError
 from .events import CallBegun, Event, ReasoningDelta, RunFinished, TextDelta
 from .json_text import dumps
 
 SCHEMA_VERSION = 1
+HEAD = {"type": "trace", "schema_version": SCHEMA_VERSION}
+
+
+class Sink(Protocol):
+    """Where records go while the run goes on; it never raises for want of space."""
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Take one record."""
+
+    def close(self) -> None:
+        """There are no more."""
 
 
 @dataclass
 class Trace:
-    """Records of one run, oldest first. Equality is equality of the records."""
+    """Records of one run, oldest first. Equality is equality of the records.
+
+    Attributes:
+        records: the head (format and version) is not among them.
+        sink: where they are also written.
+        is_cut: it was read from a file that ends in the middle of a line.
+    """
 
     records: list[dict[str, Any]] = field(default_factory=list)
+    sink: Sink | None = field(default=None, repr=False, compare=False)
+    is_cut: bool = field(default=False, repr=False, compare=False)
     _t0_s: float = field(default_factory=time.monotonic, repr=False, compare=False)
 
     def add(self, kind: str, **values: Any) -> None:
         """Append one record of type `kind`; the values must be JSON-able."""
         t_s = round(time.monotonic() - self._t0_s, 6)
         self.records.append({"type": kind, "t_s": t_s, **values})
+        if self.sink is not None:
+            self.sink.write(self.records[-1])
+
+    def close(self) -> None:
+        """End the sink."""
+        if self.sink is not None:
+            self.sink.close()
 
     def add_event(self, event: Event) -> None:
         """Append what an event says; deltas and RunFinished are not recorded (the run adds its own last
@@ -54,8 +82,29 @@ class Trace:
 
     def to_jsonl(self) -> str:
         """One JSON object a line; the first names the format and its version."""
-        head = {"type": "trace", "schema_version": SCHEMA_VERSION}
-        return "".join(dumps(r) + "\n" for r in [head, *self.records])
+        return "".join(dumps(r) + "\n" for r in [HEAD, *self.records])
+
+    @classmethod
+    def read(cls, path: str | Path) -> Trace:
+        """Read a trace file as far as it is whole: a process that was killed may leave half a line at its end.
+
+        Raises:
+            TraceError: it cannot be read, or is no trace.
+        """
+        source = Path(path)
+        try:
+            if not source.is_file():
+                raise TraceError(f"cannot read the trace {source}: there is no such file")
+            data = source.read_bytes()
+        except OSError as error:
+            raise TraceError(f"cannot read the trace {source}: {error.strerror or error}") from error
+        whole = data[: data.rfind(b"\n") + 1]
+        try:
+            trace = cls.from_jsonl(whole.decode("utf-8"))
+        except (TraceError, UnicodeDecodeError) as error:
+            raise TraceError(f"{source}: {error}") from error
+        trace.is_cut = len(whole) < len(data)
+        return trace
 
     @classmethod
     def from_jsonl(cls, text: str) -> Trace:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import re
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -300,7 +301,8 @@ class ChatModel(Model):
         parsed, cost = parser.result(), _cost(generation, written.n_reasoning)
         self._remember(plan, raw, generation.tokens, parsed.message)
         found = violations(parsed, request)
-        return Outcome(parsed, raw.decode("utf-8", "replace"), cost, found)
+        digest = hashlib.sha256(str(plan.prompt).encode("utf-8", "replace")).hexdigest()
+        return Outcome(parsed, raw.decode("utf-8", "replace"), cost, found, digest)
 
     def _remember(self, plan: _Plan, raw: bytes, tokens: Sequence[int], message: dict[str, Any]) -> None:
         """Keep the tokens of a reply as far as the next prompt will repeat it: but for the label of a next section, and

@@ -39,13 +39,14 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a choice ended: what it said, its raw text, what it cost, and what of it does not fit its schemas
-    (see `violations.violations`)."""
+    """How a choice ended: what it said, its raw text, what it cost, what of it does not fit its schemas
+    (see `violations.violations`), and the SHA-256 of the rendered prompt where there was one."""
 
     parsed: ParsedOutput
     raw_output: str
     cost: Cost
     violations: Sequence[Mapping[str, Any]] = ()
+    prompt_sha256: str | None = None
 
 
 #: Makes a chunk of one choice: `stamp(delta, logprobs=None, calling=None)`.
@@ -81,6 +82,8 @@ def reply_chunks(model: str, n: int, choose: Chooser) -> Iterator[ChatCompletion
         if outcome.violations:
             choice["schema_violations"] = list(outcome.violations)
         choice["raw_output"] = outcome.raw_output
+        if outcome.prompt_sha256 is not None:
+            choice["prompt_sha256"] = outcome.prompt_sha256
         yield {**last, **_total(costs)} if index == n - 1 else last
 
 

@@ -69,9 +69,16 @@ def make_agent(model: Model, tools: Sequence[Tool], options: Options, approvals:
     from laploop.agent import Agent, Limits
 
     from .approval_prompt import make_approvals
+    from .trace_command import trace_folder
 
-    approvals = approvals or make_approvals(options.approve)
-    return Agent(model, tools, limits=Limits(**options.limits()), approvals=approvals, **options.agent_settings())
+    return Agent(
+        model,
+        tools,
+        limits=Limits(**options.limits()),
+        approvals=approvals or make_approvals(options.approve),
+        traces=None if options.no_trace else trace_folder(),
+        **options.agent_settings(),
+    )
 
 
 def answer(agent: Agent, question: str, view: View, session: Session | None = None) -> RunResult:

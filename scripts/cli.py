@@ -33,6 +33,7 @@ COMMANDS = {
     "models": "laploop.scripts.models_command:models",
     "sessions": "laploop.scripts.sessions_command:sessions",
     "tools": "laploop.scripts.tools_command:tools",
+    "trace": "laploop.scripts.trace_command:trace",
 }
 OWN_OPTIONS = ("-h", "--help", "--version")
 # click 8.2 and later raises this for `laploop models`; before, it printed the help itself.

@@ -155,6 +155,7 @@ _TOOLS = [
     ),
     *_SOURCES,
     flag("--no-tools", is_flag=True, default=False, help="Ask the model alone."),
+    flag("--no-trace", is_flag=True, default=False, help="Write no trace of the run (laploop trace lists them)."),
 ]
 
 
@@ -194,6 +195,7 @@ class Options:
     docs: Path | None = None
     mcp: Path | None = None
     no_tools: bool = False
+    no_trace: bool = False
     folder: Path | None = None  # of a trusted laploop.toml, which is relative to it, and
     servers: Mapping[str, Any] | None = None  # the MCP servers that it names
 

@@ -14,7 +14,15 @@ ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PROGRAMS = [
     (page, number, code)
-    for page in ("concurrency.md", "python-api.md", "schemas.md", "agent.md", "openai-client.md", "sessions.md")
+    for page in (
+        "concurrency.md",
+        "python-api.md",
+        "schemas.md",
+        "agent.md",
+        "openai-client.md",
+        "sessions.md",
+        "traces.md",
+    )
     for number, code in enumerate(BLOCK.findall((ROOT / "docs" / page).read_text(encoding="utf-8")))
 ]
 FOLDERS = ("engine", "models", "tools", "agent", "scripts", "tests", "docs")

@@ -144,6 +144,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[object]:
     from prompt_toolkit.input import create_pipe_input
     from prompt_toolkit.output import DummyOutput
 
+    monkeypatch.delenv("LAPLOOP_DATA_DIR")
     for name in ("XDG_DATA_HOME", "LOCALAPPDATA", "HOME"):
         monkeypatch.setenv(name, str(tmp_path))
 

@@ -22,6 +22,7 @@ def typed(keys: str) -> list[str]:
 
 @pytest.fixture
 def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.delenv("LAPLOOP_DATA_DIR")
     for name in ("XDG_DATA_HOME", "LOCALAPPDATA", "HOME"):
         monkeypatch.setenv(name, str(tmp_path / "home"))
     return tmp_path / "home"

@@ -67,6 +67,7 @@ EVERY_FLAG = [
     "--approve",
     "network=ask, write=auto",
     "--no-tools",
+    "--no-trace",
 ]
 
 
@@ -112,7 +113,7 @@ def test_every_flag_reaches_the_engine_or_the_agent() -> None:
     assert collected("--reasoning-budget", "-1").agent_settings()["thinking_budget"] is None
     assert given.limits() == {"max_rounds": 2, "max_calls": 6, "timeout_s": 1.5}
     assert given.approve == {"network": "ask", "write": "auto"}
-    assert (given.offline, given.no_tools) == (True, True)
+    assert (given.offline, given.no_tools, given.no_trace) == (True, True, True)
     EngineConfig(**given.engine_settings())
 
 
