@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .memory import Memory
     from .openai_model import OpenAIModel
     from .redaction import Redaction
+    from .replaying import Divergence, Replay, replay
     from .result import RunResult
     from .session import Session
     from .trace import Trace
@@ -51,6 +52,7 @@ _HOME = {
     "Compaction": "events",
     "ConfigError": "errors",
     "Decision": "approval",
+    "Divergence": "replaying",
     "Event": "events",
     "GuardFired": "events",
     "Guards": "guards",
@@ -62,6 +64,7 @@ _HOME = {
     "ReasoningDelta": "events",
     "Redaction": "redaction",
     "Remembered": "approval",
+    "Replay": "replaying",
     "ResultCut": "events",
     "RoundFinished": "events",
     "RoundLimitError": "errors",
@@ -78,6 +81,7 @@ _HOME = {
     "TraceFolder": "trace_folder",
     "check_history": "history",
     "exact_pattern": "approval",
+    "replay": "replaying",
     "trim_history": "history",
 }
 __all__ = [
@@ -94,6 +98,7 @@ __all__ = [
     "Compaction",
     "ConfigError",
     "Decision",
+    "Divergence",
     "Event",
     "GuardFired",
     "Guards",
@@ -105,6 +110,7 @@ __all__ = [
     "ReasoningDelta",
     "Redaction",
     "Remembered",
+    "Replay",
     "ResultCut",
     "RoundFinished",
     "RoundLimitError",
@@ -121,6 +127,7 @@ __all__ = [
     "TraceFolder",
     "check_history",
     "exact_pattern",
+    "replay",
     "trim_history",
 ]
 

@@ -312,10 +312,20 @@ class Agent:
             settings={
                 "n_ctx": run.counter.n_ctx,
                 "tool_choice": self.settings.tool_choice,
+                "on_limit": "raise" if self.settings.raise_on_limit else "answer",
                 "max_parallel": self.settings.max_parallel,
                 "limits": asdict(self.settings.limits),
                 "guards": asdict(self.settings.guards),
                 "memory": asdict(self.settings.memory),
+                "approvals": dict(run.approvals.policy),
+                "tools": {
+                    tool.name: {
+                        "effects": sorted(tool.effects),
+                        "run_alone": tool.run_alone,
+                        "timeout_s": tool.timeout_s,
+                    }
+                    for tool in tools
+                },
             },
             messages=list(messages),
         )

@@ -51,6 +51,14 @@ def ask_aside(
     completion = accumulate(chunks)
     run.usage.add(completion.get("usage"))
     choice = completion["choices"][0]
+    run.trace.add(
+        "aside_finished",
+        round=run.rounds,
+        instruction=instruction,
+        content=choice["message"].get("content"),
+        finish_reason=choice.get("finish_reason"),
+        usage=completion.get("usage"),
+    )
     if choice.get("finish_reason") == "length":
         raise AsideError("the token limit cut the reply")
     try:

@@ -136,6 +136,7 @@ class CallBatch:
             round(seconds, 6),
             executed=call.is_run and index not in self._waiting,
             notes=tuple(result.notes),
+            fault=result.fault,
         )
 
 

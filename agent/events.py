@@ -76,7 +76,7 @@ class CallStarted:
 @dataclass(frozen=True, slots=True)
 class CallFinished:
     """A call has its result. `executed` is False where the loop answered in the tool's place (see
-    GuardFired).
+    GuardFired). `fault` is ToolResult's: what ended the call, where it was not the function itself.
     """
 
     round: int
@@ -88,6 +88,7 @@ class CallFinished:
     seconds: float
     executed: bool = True
     notes: tuple[str, ...] = ()
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,11 +67,14 @@ class Run:
     summary: str = ""  # what stands in the history for rounds that are no longer there
 
     def __post_init__(self) -> None:
-        self.counter = TokenCounter(self.model, self.tools.to_openai())
+        self.counter = TokenCounter(self.model, self.tools.to_openai(), self._note_count)
         is_user = [m.get("role") == "user" for m in self.messages]
         self.i_goal = len(is_user) - 1 - is_user[::-1].index(True) if any(is_user) else len(is_user) - 1
         self.goal = self.messages[self.i_goal]  # the question: it stays, whatever is compacted
         self._open: tuple[dict[str, Any], CallBatch] | None = None
+
+    def _note_count(self, key: str, n: int) -> None:
+        self.trace.add("tokens_counted", key=key, n=n)
 
     # --- asking
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from laploop.models import ContextUse
@@ -12,16 +13,46 @@ from .json_text import dumps
 _CHARS_PER_TOKEN = 4  # the usual rule of thumb for English; an estimate, and marked as one
 
 
+def count_key(messages: Sequence[Mapping[str, Any]], has_tools: bool) -> str:
+    """What was counted, in a few characters."""
+    text = dumps([[dict(m) for m in messages], has_tools])
+    return hashlib.blake2b(text.encode(), digest_size=9).hexdigest()
+
+
+def _noting(count: Callable[..., int], note: Callable[[str, int], None]) -> Callable[..., int]:
+    noted: set[str] = set()
+
+    def counted(messages: Sequence[Mapping[str, Any]], tools: Any = None) -> int:
+        n = int(count(messages, tools))
+        if (key := count_key(messages, bool(tools))) not in noted:
+            noted.add(key)
+            note(key, n)
+        return n
+
+    return counted
+
+
 class TokenCounter:
     """Counts for one model.
 
     Attributes:
         is_estimate: the model cannot count.
         n_ctx: tokens that its context holds; None if it does not say.
+
+    Args:
+        model: what counts.
+        tools: in OpenAI's form.
+        note: told each count of the model's own, once, with the key of what was counted.
     """
 
-    def __init__(self, model: object, tools: Sequence[dict[str, Any]] = ()) -> None:
-        self._count = getattr(model, "count_tokens", None)
+    def __init__(
+        self,
+        model: object,
+        tools: Sequence[dict[str, Any]] = (),
+        note: Callable[[str, int], None] | None = None,
+    ) -> None:
+        count = getattr(model, "count_tokens", None)
+        self._count = _noting(count, note) if count is not None and note is not None else count
         self._use = getattr(model, "context_use", None)
         self._tools = list(tools)
         self._around: int | None = None

@@ -2,7 +2,9 @@
 
 Record types: run_started (question, system prompt, tools, settings), then the events of laploop.agent.events
 under their names in snake_case (deltas and CallBegun are left out: round_finished holds all of them), run_finished
-(run_failed after an error, run_broken_off where the caller left). With a sink, each record is written as it is added.
+(run_failed after an error, run_broken_off where the caller left). aside_finished is the model's reply to a question of
+the loop's own (a summary); tokens_counted what the model counted, so that a replay without it counts alike. With a
+sink, each record is written as it is added.
 Every record has `type` and `t_s`, seconds on a monotonic clock since the run began.
 """
 

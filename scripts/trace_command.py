@@ -5,6 +5,7 @@ The lines that it prints hold what models, pages and people wrote: all of it is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .cache_command import as_json_flag, megabytes
+from .cli import EXIT_ERROR
 from .sessions import local_time
 
 if TYPE_CHECKING:
     from laploop.agent import Trace, TraceFolder
 
 _MOST_LISTED = 20
+_TEST = '''"""A recorded run: the loop still does what it did (made by `laploop trace to-test`)."""
+
+from pathlib import Path
+
+from laploop.agent import Trace, replay
+
+
+def test_the_loop_does_what_it_did() -> None:
+    played = replay(Trace.read(Path(__file__).with_suffix(".jsonl")))
+    assert played.divergence is None, played.divergence
+'''
 _INDENT = "    "
 
 
@@ -106,7 +119,7 @@ def show(name: str, as_json: bool) -> None:
 
     from .visible import clean, json_text
 
-    path = Path(name) if name and Path(name).is_file() else trace_folder().find(name)
+    path = _path_of(name)
     read = Trace.read(path)
     if as_json:
         click.echo(json_text(read.records))
@@ -114,6 +127,60 @@ def show(name: str, as_json: bool) -> None:
     click.echo(clean(str(path)))
     for line in lines_of(read):
         click.echo(clean(line))
+
+
+def _path_of(name: str) -> Path:
+    return Path(name) if name and Path(name).is_file() else trace_folder().find(name)
+
+
+@trace.command()
+@click.argument("name", default="", metavar="[TRACE]")
+def replay(name: str) -> int:
+    """Run the loop again over the recorded replies and results, without a model: does it still do what it did?
+
+    Exit code 1 where it does not; the first event that differs is shown with both sides.
+    """
+    from laploop.agent import Trace, replay
+
+    from .visible import clean, json_text
+
+    path = _path_of(name)
+    played = replay(Trace.read(path))
+    if played.divergence is None:
+        click.echo(f"{clean(path.stem)}: {len(played.trace.records)} events, as they were recorded")
+        return 0
+    found = played.divergence
+    click.echo(f"{clean(path.stem)}: event {found.index} differs in {', '.join(found.fields)}")
+    for label, side in (("recorded", found.recorded), ("replayed", found.replayed)):
+        click.echo(f"{label}: {json_text(side)}")
+    return EXIT_ERROR
+
+
+@trace.command("to-test")
+@click.argument("name", default="", metavar="[TRACE]")
+@click.option(
+    "--into",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path(),
+    help="The folder of the test. [the current one]",
+)
+def to_test(name: str, into: Path) -> None:
+    """Make a trace a regression test: a copy of it, and a file for pytest that replays it."""
+    from laploop.agent import Trace, TraceError
+
+    from .visible import clean
+
+    path = _path_of(name)
+    if Trace.read(path).is_cut:
+        raise TraceError(f"{path} ends in the middle of an event; a test needs a whole trace")
+    slug = re.sub(r"[^0-9a-zA-Z]+", "_", path.stem).strip("_").lower()
+    target = into / f"test_trace_{slug}.py"
+    into.mkdir(parents=True, exist_ok=True)
+    for file, content in ((target.with_suffix(".jsonl"), path.read_bytes()), (target, _TEST.encode())):
+        if file.exists():
+            raise TraceError(f"{file} is there already; remove it, or name another folder with --into")
+        file.write_bytes(content)
+    click.echo(clean(str(target)))
 
 
 def lines_of(read: Trace) -> Iterator[str]:
@@ -185,5 +252,6 @@ _RECORDS: dict[str, Callable[[Mapping[str, Any]], Iterator[str]]] = {
     "call_finished": _call,
     "run_finished": _end,
     "round_started": lambda record: iter(()),
+    "tokens_counted": lambda record: iter(()),
     "call_started": lambda record: iter((f"{_at(record)} {record.get('name')} starts",)),
 }

@@ -80,3 +80,29 @@ def test_a_trace_that_is_not_there_is_an_error_that_says_so(name: str) -> None:
     result = CliRunner().invoke(trace, ["show", name])
     assert result.exit_code == 1
     assert "there are no traces" in str(result.exception)
+
+
+def test_a_run_is_replayed_and_a_changed_result_is_shown_with_both_sides(own_data_folder: Path) -> None:
+    make_agent(ScriptedModel([CALL, "It is open."]), [look], Options()).run("Is the door open?")
+    assert "as they were recorded" in shown("replay")
+    path = TraceFolder(own_data_folder / "traces").find()
+    lines = path.read_text("utf-8").splitlines()
+    record = json.loads(lines[-1])
+    lines[-1] = json.dumps({**record, "answer": "It is \x1b[31mclosed."})
+    path.write_text("\n".join(lines) + "\n", "utf-8")
+    result = CliRunner().invoke(trace, ["replay"], standalone_mode=False)
+    assert result.return_value == 1
+    assert "differs in answer" in result.output
+    assert "closed" in result.output
+    assert "It is open." in result.output
+    assert "\x1b" not in result.output
+
+
+def test_a_trace_becomes_a_test_that_passes(own_data_folder: Path, tmp_path: Path) -> None:
+    make_agent(ScriptedModel([CALL, "It is open."]), [look], Options()).run("Is the door open?")
+    made = Path(shown("to-test", "--into", str(tmp_path / "tests")).strip())
+    code: dict[str, object] = {"__file__": str(made)}
+    exec(compile(made.read_text(), str(made), "exec"), code)
+    code["test_the_loop_does_what_it_did"]()  # type: ignore[operator]
+    again = CliRunner().invoke(trace, ["to-test", "--into", str(tmp_path / "tests")])
+    assert "is there already" in str(again.exception)
