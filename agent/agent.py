@@ -334,6 +334,13 @@ class Agent:
     def _events(self, run: Run, session: Session | None) -> Generator[Event, None, None]:
         """The loop with its surroundings: the trace, cancellation, and the session at the end."""
         has_prompt = run.trace.records[0]["system_prompt"] is not None
+        if session is not None:
+            with session.in_run(run.messages[1:] if has_prompt else run.messages):
+                yield from self._loop(run, session, has_prompt)
+        else:
+            yield from self._loop(run, session, has_prompt)
+
+    def _loop(self, run: Run, session: Session | None, has_prompt: bool) -> Generator[Event, None, None]:
         with self._lock:
             self._active.add(run)
         try:

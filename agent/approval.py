@@ -10,6 +10,7 @@ from __future__ import annotations
 import fnmatch
 import glob
 import threading
+import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -209,7 +210,11 @@ def _decide(run: Run, request: ApprovalRequest) -> Generator[Event, None, tuple[
         return Decision(False), "nobody"
     effects = tuple(sorted(request.effects))
     yield ApprovalAsked(run.rounds, request.call_id, request.name, dumps(dict(request.arguments)), effects)
-    answer = approvals.ask(request)
+    try:
+        answer = approvals.ask(request)
+    except Exception as error:  # noqa: BLE001 - of the caller's own code: without an answer the call does not run
+        warnings.warn(f"the function that is asked for approval failed ({type(error).__name__}: {error})", stacklevel=2)
+        return Decision(False), "nobody"
     if not isinstance(answer, Decision | bool):
         raise ConfigError(
             f"the function that is asked for approval gave {answer!r}; expected a Decision, True or False"

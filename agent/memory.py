@@ -106,7 +106,8 @@ def make_room(run: Run) -> Generator[Event, None, None]:
 
 
 def _compact(run: Run, n_before: int, n_rounds: int) -> Compaction | None:
-    """Replace all but the system prompt, the question and the last `n_rounds` rounds; None if there is nothing else."""
+    """Replace all but the system prompt, the question and the last `n_rounds` rounds; None if there is nothing else, or
+    if that would make nothing shorter."""
     head, old, kept = _parts(run, n_rounds)
     if not old:
         return None
@@ -118,12 +119,13 @@ def _compact(run: Run, n_before: int, n_rounds: int) -> Compaction | None:
         if isinstance(goal.get("content"), list)
         else f"{text_of(goal)}\n\n{note}"
     )
-    run.messages[:] = [*head, goal, *kept]
+    shorter = [*head, goal, *kept]
+    n_after = run.counter.of_messages(shorter)
+    if n_after >= n_before:  # what is replaced was shorter than its summary
+        return None
+    run.messages[:] = shorter
     run.i_goal, run.summary = len(head), summary
-    return Compaction(
-        run.rounds, n_before, run.counter.of_messages(run.messages), len(old), summary, by, detail,
-        run.counter.is_estimate,
-    )  # fmt: skip
+    return Compaction(run.rounds, n_before, n_after, len(old), summary, by, detail, run.counter.is_estimate)
 
 
 def _parts(run: Run, n_rounds: int) -> tuple[list[Any], list[Any], list[Any]]:

@@ -6,11 +6,13 @@ read; beside it, where a model was given, lies what that model has read of them,
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
+import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +24,7 @@ from .history import check_history, trim_history
 from .json_text import dumps
 
 SCHEMA_VERSION = 1
+_CLAIM = threading.Lock()  # of all sessions: one of its own could not be copied with them
 
 
 class Opening(NamedTuple):
@@ -40,7 +43,8 @@ class Opening(NamedTuple):
 class Session:
     """Messages of a conversation, oldest first. A run appends its question, rounds and answer.
 
-    A run that raises leaves the session as it was; a run that is cancelled leaves its finished rounds there.
+    One run at a time: a second one beside it is refused. A run that raises leaves the session as it was; a run that is
+    cancelled leaves its finished rounds there.
 
     Attributes:
         messages: OpenAI messages.
@@ -51,8 +55,28 @@ class Session:
     messages: list[dict[str, Any]] = field(default_factory=list)
     opening: Opening | None = field(default=None, init=False, repr=False, compare=False)
     n_restored: int = field(default=0, init=False, compare=False)
+    _has_run: bool = field(default=False, init=False, repr=False, compare=False)
     # The state on disk that is of this session, and the messages it goes with.
     _stated: tuple[Path, list[dict[str, Any]]] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @contextlib.contextmanager
+    def in_run(self, messages: Sequence[dict[str, Any]]) -> Iterator[None]:
+        """Have the session for one run, whose `messages` go on from this session's.
+
+        Raises:
+            HistoryError: it is in another run, or has got other messages since this run was made.
+        """
+        with _CLAIM:
+            if self._has_run or self.messages != list(messages[: len(self.messages)]):
+                raise HistoryError(
+                    "the session is in use by another run, which would lose one of the two turns; wait for its end, "
+                    "or give each thread a Session of its own"
+                )
+            self._has_run = True
+        try:
+            yield
+        finally:
+            self._has_run = False
 
     def clear(self) -> None:
         """Forget everything."""

@@ -8,6 +8,7 @@ every line is a question and only the answers are printed.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -113,7 +114,7 @@ class Conversation:
         code = 0
         for line in lines:
             text = line.strip()
-            if text in ("/exit", "/quit"):
+            if text.split()[:1] in (["/exit"], ["/quit"]):
                 break
             if text.startswith("/"):
                 self._command(text)
@@ -150,18 +151,24 @@ class Conversation:
         else:
             command(rest.strip())
 
-    def _clear(self, _: str) -> None:
+    def _clear(self, value: str) -> None:
+        if _takes_nothing("/clear", value):
+            return
         self.session.clear()
         if self._keeper:
             self._keeper.keep()
         click.echo("The conversation is forgotten.", err=True)
 
-    def _show_context(self, _: str) -> None:
+    def _show_context(self, value: str) -> None:
+        if _takes_nothing("/context", value):
+            return
         from .context_lines import context_lines
 
         click.echo("\n".join(context_lines(self._agent.context(self.session), self.session.messages)), err=True)
 
-    def _show_tools(self, _: str) -> None:
+    def _show_tools(self, value: str) -> None:
+        if _takes_nothing("/tools", value):
+            return
         for tool in self._tools:
             click.echo(f"{tool.name}: {' '.join(tool.description.split())}", err=True)
         if not self._tools:
@@ -188,6 +195,13 @@ class Conversation:
             complain(f"/think takes on, off or auto, not {value!r}")
             return
         click.echo(f"Thinking: {self.options.reasoning}.", err=True)
+
+
+def _takes_nothing(command: str, value: str) -> bool:
+    """True, and a word on it, where something stands behind a command that takes nothing."""
+    if value:
+        complain(f"{command} takes nothing, not {value!r}")
+    return bool(value)
 
 
 def piped_lines() -> Iterator[str]:
@@ -234,7 +248,11 @@ def _history(path: Path) -> Any:
 
         def load_history_strings(self) -> Iterable[str]:
             try:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                with contextlib.suppress(FileExistsError):
+                    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+                if path.stat().st_mode & 0o077:  # what a person types is nobody else's to read
+                    path.chmod(0o600)
                 yield from super().load_history_strings()
             except OSError as error:
                 self.tell(error)

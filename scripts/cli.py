@@ -94,6 +94,8 @@ def arrange(arguments: Sequence[str]) -> list[str]:
     Raises UsageFault for a single word that looks like a mistyped sub-command.
     """
     args = list(arguments)
+    if args[:1] == ["help"] and len(args) <= 2 and all(word in COMMANDS for word in args[1:]):
+        return [*args[1:], "--help"]
     if not args or args[0] in OWN_OPTIONS or args[0] in COMMANDS:
         return args
     at = _first_word(args)

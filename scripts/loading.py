@@ -53,13 +53,18 @@ def chosen_tools(options: Options, web: WebConfig | None = None) -> list[Tool]:
     --no-tools.
     """
     if options.no_tools:
+        unused = {"-T": options.tool, "--db": options.db, "--docs": options.docs, "--mcp": options.mcp}
+        if given := [name for name, value in [*unused.items(), ("--write", options.write)] if value]:
+            complain(f"--no-tools: {', '.join(given)} {'is' if len(given) == 1 else 'are'} not used")
         return []
-    from laploop.tools import builtin_tools
+    from laploop.tools import ToolRegistry, builtin_tools
 
     from .tool_sources import added_tools
 
     root = options.root or _current_folder()
-    return [*builtin_tools(root=root, web=web), *added_tools(options, root)]
+    return list(
+        ToolRegistry([*builtin_tools(root=root, web=web), *added_tools(options, root)])
+    )  # refuses one name twice
 
 
 def _current_folder() -> Path:

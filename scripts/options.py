@@ -132,7 +132,12 @@ _SOURCES = [
     ),
     flag("-T", "--tool", multiple=True, metavar="SOURCE", help="More tools: module:function, module, or file.py."),
     flag("--write", is_flag=True, default=False, help="Tools that write files in that folder; each call asks first."),
-    flag("--db", multiple=True, type=click.Path(path_type=Path), help="A SQLite file to ask, read only."),
+    flag(
+        "--db",
+        multiple=True,
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A SQLite file to ask, read only.",
+    ),
     flag(
         "--docs", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A folder of documents to search."
     ),

@@ -10,8 +10,10 @@ import contextlib
 import hashlib
 import importlib
 import importlib.util
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -37,24 +39,21 @@ def named_tools(spec: str, folder: Path | None = None) -> list[Tool]:
     Raises:
         UsageFault: no such file, module or name; an error while it is imported; nothing in it that can be a tool.
     """
-    from laploop.tools import ToolError
-
     folder = Path.cwd() if folder is None else folder
     source, name = _parts(spec)
     if not source:
         raise UsageFault(f"-T {spec}: no module or file is named; write module:function or file.py")
     module = _imported(spec, source, folder)
     if name:
-        found = getattr(module, name, None)
+        found = vars(module).get(name)
         if found is None:
             raise UsageFault(f"-T {spec}: {source} has no {name!r}; it has {_public(module)}")
-        values = [found]
+        values = {name: found}
     else:
         values = _tools_in(module)
-    try:
-        tools = [made for value in values for made in _as_tools(value)]
-    except ToolError as error:
-        raise UsageFault(f"-T {spec}: {error}") from error
+    tools: list[Tool] = []
+    for label, value in values.items():
+        tools += _checked_tools(f"-T {spec}", label, value)
     if not tools:
         raise UsageFault(f"-T {spec}: there is no tool in {source}; write @tool above a function")
     return tools
@@ -70,11 +69,12 @@ def _parts(spec: str) -> tuple[str, str]:
 
 def _imported(spec: str, source: str, folder: Path) -> ModuleType:
     try:
-        if source.endswith(".py"):
-            return _from_file(spec, folder / source)
-        if str(folder) not in sys.path:
-            sys.path.insert(0, str(folder))  # as `python -m` does
-        return importlib.import_module(source)
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is for the answer, and may be read as JSON
+            if source.endswith(".py"):
+                return _from_file(spec, folder / source)
+            if str(folder) not in sys.path:
+                sys.path.insert(0, str(folder))  # as `python -m` does
+            return importlib.import_module(source)
     except UsageFault:
         raise
     except ModuleNotFoundError as error:
@@ -107,23 +107,42 @@ def _from_file(spec: str, path: Path) -> ModuleType:
     return module
 
 
-def _tools_in(module: ModuleType) -> list[Any]:
+def _tools_in(module: ModuleType) -> dict[str, Any]:
+    """What of a module is meant without a name, by its names there."""
     from laploop.tools import Tool
 
-    tools = [value for value in vars(module).values() if isinstance(value, Tool)]
-    if tools:
-        return tools
-    return [
-        value
+    tools = {name: value for name, value in vars(module).items() if issubclass(type(value), Tool)}
+    return tools or {
+        name: value
         for name, value in vars(module).items()
         if callable(value)
         and not name.startswith("_")
-        and not isinstance(value, type)
-        and getattr(value, "__module__", None) == module.__name__
-    ]
+        and not issubclass(type(value), type)
+        and _module_of(value) == module.__name__
+    }
 
 
-def _as_tools(value: Any) -> list[Tool]:
+def _checked_tools(where: str, label: str, value: Any) -> list[Tool]:
+    """As `_as_tools`; whatever is wrong with the value is a UsageFault."""
+    from laploop.tools import ToolError
+
+    try:
+        return _as_tools(value)
+    except ToolError as error:
+        raise UsageFault(f"{where}: {error}") from error
+    except Exception as error:  # an object whose own methods raise while it is looked at
+        raise UsageFault(f"{where}: {label} cannot be a tool: {type(error).__name__}: {_said(error)}") from error
+
+
+def _module_of(value: Any) -> Any:
+    """Where it was written; None for an object that does not let itself be asked."""
+    with contextlib.suppress(Exception):
+        return getattr(value, "__module__", None)
+    return None
+
+
+def _as_tools(value: Any, around: tuple[Any, ...] = ()) -> list[Tool]:
+    """The tools that a value is or holds; `around` are the lists that it stands in."""
     from laploop.tools import Tool, ToolError, tool
 
     if isinstance(value, Tool):
@@ -131,7 +150,9 @@ def _as_tools(value: Any) -> list[Tool]:
     if callable(value) and not isinstance(value, type):
         return [tool(value)]
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes, Mapping)):
-        return [made for item in value for made in _as_tools(item)]
+        if any(outer is value for outer in around):
+            raise ToolError(f"a {type(value).__name__} that holds itself is no list of tools")
+        return [made for item in value for made in _as_tools(item, (*around, value))]
     raise ToolError(f"{value!r} is no function, tool, or list of them")
 
 
@@ -156,6 +177,24 @@ def server_tools(servers: Mapping[str, Any] | Path) -> list[Tool]:
     return tools
 
 
+def _of_databases(paths: Sequence[Path]) -> list[Tool]:
+    """The tools of each database; of several, named by their files: query_database_shop."""
+    from laploop.tools.builtin.database import database_tools
+
+    different = list({path.resolve(): path for path in paths}.values())
+    if len(different) == 1:
+        return database_tools(different[0])
+    endings = [re.sub(r"\W", "_", path.stem)[:40] for path in different]
+    endings = [
+        ending if endings.count(ending) == 1 else f"{ending}_{number}" for number, ending in enumerate(endings, start=1)
+    ]
+    return [
+        replace(made, name=f"{made.name}_{ending}")
+        for path, ending in zip(different, endings, strict=True)
+        for made in database_tools(path)
+    ]
+
+
 def added_tools(options: Options, root: Path) -> list[Tool]:
     """What the flags and the folder's file add to the built-in tools; `root` is where files may be written."""
     tools: list[Tool] = []
@@ -167,10 +206,8 @@ def added_tools(options: Options, root: Path) -> list[Tool]:
         from laploop.tools.builtin.documents import document_tool
 
         tools.append(document_tool(options.docs))
-    for path in options.db:
-        from laploop.tools.builtin.database import database_tools
-
-        tools += database_tools(path)
+    if options.db:
+        tools += _of_databases(options.db)
     for spec in options.tool:
         tools += named_tools(spec, options.folder)
     for servers in (options.servers, options.mcp):

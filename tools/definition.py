@@ -93,6 +93,10 @@ class Tool:
     def __post_init__(self) -> None:
         check_name(self.name)
         check_parameters(self.name, self.parameters)
+        for label in ("effects", "strict"):
+            if isinstance(getattr(self, label), str):  # it would be taken for a set of letters
+                value = getattr(self, label)
+                raise ToolError(f"{self.name}: {label} is {value!r}; expected a set such as {{{value!r}}}")
         own = {
             "parameters": copy.deepcopy(dict(self.parameters)),
             "effects": frozenset(self.effects),

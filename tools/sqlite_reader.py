@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 import sys
 import threading
@@ -165,7 +166,18 @@ class SqliteReader:
             return "write one statement, not several"
         if "not a database" in text or "malformed" in text or "encrypted" in text:
             return f"{self.path.name} is no SQLite database, is damaged, or is encrypted"
-        return f"SQLite: {text}" + (self._near(text) if "no such" in text else "")
+        return f"SQLite: {text}{self._near(text) if 'no such' in text else self._quoted(text)}"
+
+    def _quoted(self, text: str) -> str:
+        """How to write a table whose name is a word of SQL, where one stands at the place of a syntax error."""
+        found = re.match(r'near "(\w+)": syntax error', text)
+        if found is None or found[1].lower() not in _RESERVED.split():
+            return ""
+        with contextlib.suppress(DatabaseError):
+            for table in self.tables():
+                if table.name.lower() == found[1].lower():
+                    return f"; it is a table too: call again with {_as_written(table.name)}, in double quotes"
+        return ""
 
     def _near(self, text: str) -> str:
         """What there is instead of a table or column that there is not."""

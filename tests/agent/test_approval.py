@@ -284,4 +284,23 @@ def test_who_is_asked_sees_what_a_written_file_would_change(calls: Calls, tmp_pa
     model = ScriptedModel([calls(("edit_file", {"path": "todo.txt", "old_text": "milk", "new_text": "tea"})), "Done."])
     result = Agent(model, edit_tools(tmp_path), approvals=Approvals(ask=ask)).run("Tea instead of milk.")
     assert result.answer == "Done." and (tmp_path / "todo.txt").read_text("utf-8") == "tea\nbread\n"
-    assert asked[0].preview.splitlines()[2:] == ["@@ -1,2 +1,2 @@", "-milk", "+tea", " bread"]
+    assert asked[0].preview.splitlines()[3:] == ["@@ -1,2 +1,2 @@", "-milk", "+tea", " bread"]
+
+
+def test_a_function_that_fails_when_asked_is_a_no(calls: Calls) -> None:
+    """Regression: its exception ended the run."""
+    ran: list[str] = []
+
+    @tool(effects={"write"})
+    def put(text: str) -> str:
+        """Put a text. Returns ok."""
+        ran.append(text)
+        return "ok"
+
+    def ask(request: ApprovalRequest) -> bool:
+        raise OSError("no terminal")
+
+    model = ScriptedModel([calls(("put", {"text": "a"})), "Not done."])
+    with pytest.warns(UserWarning, match="no terminal"):
+        result = Agent(model, [put], approvals=Approvals(ask=ask)).run("Put a.")
+    assert result.answer == "Not done." and ran == []

@@ -227,3 +227,20 @@ def test_forty_rounds_in_a_context_of_2048(tiny_chat: ChatModel) -> None:
 def test_numbers_that_cannot_be_are_refused(bad: dict[str, int]) -> None:
     with pytest.raises(ConfigError, match=next(iter(bad))):
         Memory(**bad)  # type: ignore[arg-type]
+
+
+def test_a_summary_that_is_longer_than_what_it_replaces_is_dropped(calls: Calls) -> None:
+    """Regression: a history grew by its compaction, from 3,169 to 3,469 tokens."""
+
+    @tool
+    def ping(n: int) -> str:
+        """Ask once. Returns ok."""
+        return "ok"
+
+    long = json.dumps({**SUMMARY, "done": ["word " * 60]})
+    turns: list[Any] = [calls(("ping", {"n": 1})), calls(("ping", {"n": 2})), long, "Done."]
+    model = ScriptedModel(turns)
+    events = list(Agent(model, [ping], memory=Memory(compact_at_tokens=160)).stream(QUESTION + " please" * 60))
+    told = [event for event in events if isinstance(event, Compaction)]
+    assert all(event.n_tokens_after < event.n_tokens_before for event in told)
+    assert events[-1].result.answer == "Done."

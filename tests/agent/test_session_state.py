@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from exact import EXACT
-from laploop.agent import Agent, Session
+from laploop.agent import Agent, HistoryError, Session
 from laploop.agent.session import state_path
 from laploop.engine import EngineConfig
 from laploop.engine.prefix_store import PrefixStore
@@ -331,3 +331,19 @@ def test_a_kill_at_any_moment_leaves_a_whole_session(tiny_path: Path, load: Load
         answer = Agent(model, temperature=0, max_tokens=8).run("last", resumed).answer
     assert resumed.n_restored > 0 and answer
     assert {p.name for p in tmp_path.iterdir()} >= {"talk.json", "talk.json.kv"}
+
+
+def test_a_session_has_one_run_at_a_time() -> None:
+    """Regression: of two runs in two threads one turn was lost, without a word."""
+    session = Session()
+    agent = Agent(ScriptedModel(["One.", "Two."]), system_prompt="")
+    first, second = agent.stream("1?", session), agent.stream("2?", session)
+    next(first)
+    with pytest.raises(HistoryError, match="in use by another run"):
+        next(second)
+    list(first)
+    late = agent.stream("3?", session)
+    agent.run("2?", session)
+    with pytest.raises(HistoryError, match="in use by another run"):
+        next(late)
+    assert [m["content"] for m in session.messages] == ["1?", "One.", "2?", "Two."]

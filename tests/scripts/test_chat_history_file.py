@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,3 +79,14 @@ def test_bytes_that_are_no_text_are_history_too(home: Path, capsys: pytest.Captu
     file.write_bytes(bytes(range(256)) * 4 + b"\n+last\n")
     assert typed("\x1b[A\r\x04") == ["last"]
     assert "laploop: " not in capsys.readouterr().err
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such permissions")
+def test_only_the_user_can_read_what_was_typed(home: Path) -> None:
+    """Regression: the file was readable by everybody; one of before is mended."""
+    assert typed("secret\r\x04") == ["secret"]
+    (file,) = home.rglob("chat-history.txt")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    file.chmod(0o644)
+    assert typed("more\r\x04") == ["more"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600

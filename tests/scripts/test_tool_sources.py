@@ -10,6 +10,7 @@ import pytest
 from laploop.scripts.loading import chosen_tools
 from laploop.scripts.options import Options, UsageFault
 from laploop.scripts.tool_sources import named_tools, server_tools
+from laploop.tools import RegistryError
 
 FILE = '''
 from dataclasses import dataclass
@@ -135,3 +136,48 @@ def test_a_file_that_ends_the_program_does_not(place: Path, line: str) -> None:
     (place / "ends.py").write_text(line)
     with pytest.raises(UsageFault, match=r"importing ends\.py failed: (SystemExit|GeneratorExit)"):
         named_tools("ends.py")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class Odd:\n    def __call__(self): ...\n    def __getattr__(self, name): raise OSError(name)\nodd = Odd()",
+        "class Odd:\n    def __repr__(self): raise OSError('no')\nodd = Odd()",
+        "odd = []\nodd.append(odd)",
+    ],
+)
+@pytest.mark.parametrize("name", ["", ":odd"])
+def test_an_object_that_cannot_be_looked_at_is_the_files_fault(place: Path, code: str, name: str) -> None:
+    """Regression: raising attributes and a list in itself ended as "a fault of laploop"."""
+    (place / "strange.py").write_text(code + "\n")
+    with pytest.raises(UsageFault, match=r"^-T strange\.py"):
+        named_tools(f"strange.py{name}")
+
+
+def test_what_a_tool_file_prints_is_not_the_answer(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Regression: it stood in stdout, before the JSON of `--json`."""
+    (place / "talks.py").write_text(PLAIN.replace("def untyped(x): ...", "print('hello')"))
+    assert named_tools("talks.py:double")
+    assert capsys.readouterr() == ("", "hello\n")
+
+
+def test_two_databases_have_tools_of_their_own(place: Path) -> None:
+    """Regression: --db twice gave two tools of one name."""
+    for folder in ("a", "b"):
+        (place / folder).mkdir()
+        (place / folder / "shop.db").touch()
+    (place / "the notes.db").touch()
+    paths = (place / "a/shop.db", place / "b/shop.db", place / "the notes.db", place / "a/../a/shop.db")
+    names = [item.name for item in chosen_tools(Options(db=paths)) if item.group == "database"]
+    assert names[1::2] == ["query_database_shop_1", "query_database_shop_2", "query_database_the_notes"]
+
+
+def test_two_tools_of_one_name_are_refused_wherever_tools_are_chosen(place: Path) -> None:
+    """Regression: `laploop tools` listed what `laploop ask` refused."""
+    with pytest.raises(RegistryError, match="double"):
+        chosen_tools(Options(tool=("plain_numbers.py:double", "plain_numbers.py:both")))
+
+
+def test_tools_named_beside_no_tools_are_told_of(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert chosen_tools(Options(tool=("garden.py",), docs=place, no_tools=True)) == []
+    assert "--no-tools: -T, --docs are not used" in capsys.readouterr().err

@@ -35,7 +35,7 @@ def test_both_write_alone_and_are_asked_about(tmp_path: Path) -> None:
 
 def test_a_new_file_with_its_folders(tmp_path: Path) -> None:
     assert preview(tmp_path, "write_file", path="a/b/c.txt", content="one\n二\n") == (
-        "--- a/b/c.txt (new)\n+++ a/b/c.txt\n@@ -0,0 +1,2 @@\n+one\n+二"
+        f"in {tmp_path.resolve() / 'a/b/c.txt'}\n--- a/b/c.txt (new)\n+++ a/b/c.txt\n@@ -0,0 +1,2 @@\n+one\n+二"
     )
     assert list(tmp_path.iterdir()) == []
     result = call(tmp_path, "write_file", path="a/b/c.txt", content="one\n二\n")
@@ -58,7 +58,7 @@ def test_replacing_keeps_mode_and_encoding(tmp_path: Path) -> None:
 
 def test_an_edit_and_its_difference(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_bytes(b"a\r\nb\r\nc\r\n")
-    assert preview(tmp_path, "edit_file", path="t.txt", old_text="b\nc", new_text="B").splitlines()[2:] == [
+    assert preview(tmp_path, "edit_file", path="t.txt", old_text="b\nc", new_text="B").splitlines()[3:] == [
         "@@ -1,3 +1,2 @@", " a", "-b", "-c", "+B",
     ]  # fmt: skip
     assert call(tmp_path, "edit_file", path="t.txt", old_text="b\nc", new_text="B").value == {

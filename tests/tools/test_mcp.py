@@ -333,3 +333,26 @@ def test_a_result_without_content_says_so() -> None:
 
     assert as_tool_result(CallToolResult(content=[])).content == "(no content)"
     assert as_tool_result(CallToolResult(content=[], structured_content={"a": 1})).content == '{"a": 1}'
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such pipes")
+def test_a_pipe_is_no_configuration(tmp_path: Path) -> None:
+    """Regression: reading it waited for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(McpError, match="is no file"):
+        read_servers(tmp_path / "pipe")
+
+
+def test_a_configuration_without_servers_is_told_of() -> None:
+    with McpServers({}) as servers:
+        assert servers.tools() == [] and "names none" in servers.problems[0]
+
+
+def test_a_server_that_talks_beside_the_protocol_and_a_flood_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    """Regression: the SDK's traceback on stderr; a flood of 200 MB was read whole for one line."""
+    talk = "import sys; print('Welcome!', flush=True); sys.stderr.write('x' * 50_000_000 + ' the end'); sys.exit(1)"
+    config = McpServerConfig("loud", command=sys.executable, args=("-c", talk))
+    with McpServers([config]) as servers:
+        assert servers.tools() == []
+        assert "'loud'" in servers.problems[0] and "the end" in servers.problems[0]
+    assert capfd.readouterr().err == ""

@@ -233,3 +233,9 @@ def test_an_outline_that_is_too_long_has_the_names_of_the_tables_only() -> None:
     tables = [Table(f"t{n}", "table", tuple(f"column_{n}_{m} TEXT" for m in range(20)), ()) for n in range(5)]
     assert outline(tables) == "t0, t1, t2, t3, t4" and outline(tables[:1]).startswith("t0(column_0_0, column_0_1, ")
     assert len(outline(tables * 1000)) == 600
+
+
+def test_a_table_named_by_a_word_of_sql_is_told_of(database: Path) -> None:
+    result = ask(database, "SELECT total FROM order")
+    assert result.is_error and 'call again with "order", in double quotes' in result.content
+    assert "call again" not in ask(database, "SELECT FROM customer").content

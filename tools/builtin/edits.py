@@ -31,10 +31,10 @@ def edit_tools(root: Path) -> list[Tool]:
     folder = FileRoot(root)
 
     def shown_write(path: str, content: str) -> str:
-        return _diff(path, _written(folder, path, content))
+        return _shown(folder, path, _written(folder, path, content))
 
     def shown_edit(path: str, old_text: str, new_text: str) -> str:
-        return _diff(path, _edited(folder, path, old_text, new_text))
+        return _shown(folder, path, _edited(folder, path, old_text, new_text))
 
     @tool(group="files", effects={"read", "write"}, strict={"path"}, run_alone=True, preview=shown_write)
     def write_file(path: _FilePath, content: Annotated[str, "The whole new text of the file"]) -> dict[str, Any]:
@@ -112,6 +112,11 @@ def _why_not(path: str, before: str, old: str, n_found: int) -> str:
     near = difflib.get_close_matches(first, lines[:5_000], n=1, cutoff=0.6)
     where = f"; line {lines.index(near[0]) + 1} is {near[0][:200]!r}" if near else "; read it with read_file first"
     return f"old_text does not stand in {path[:200]!r}{where}"
+
+
+def _shown(root: FileRoot, path: str, change: Change) -> str:
+    """Where the file really is (links followed), and what changes in it: for the person who is asked."""
+    return f"in {check_writable(root, path)}\n{_diff(path, change)}"
 
 
 def _diff(path: str, change: Change) -> str:

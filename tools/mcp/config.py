@@ -102,6 +102,8 @@ def _loaded(source: Path | str | Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(source, Mapping):
         return source
     path = Path(source)
+    if path.exists() and not path.is_file():  # a pipe would be waited for, a device never ends
+        raise McpError(f"{path} is no file; give a file with mcpServers as JSON")
     try:
         data = json.loads(path.read_text("utf-8-sig"))
     except (OSError, ValueError) as error:

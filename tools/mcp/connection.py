@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import logging
+import os
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
     from mcp.client import Client
 
 T = TypeVar("T")
+# As libraries do: the SDK tells its log of a line that is no JSON, and without a handler Python prints that to stderr.
+for _name in ("mcp", "client"):
+    logging.getLogger(_name).addHandler(logging.NullHandler())
 _POLL_S = 0.05
 _MAX_PAGES = 50  # of a list of tools
 _MAX_SAID_CHARS = 300
@@ -143,8 +148,9 @@ class _Live:
     def said(self) -> str:
         """The last of what the server wrote to stderr, for a message."""
         with contextlib.suppress(OSError, ValueError):
-            self._errors.seek(0)
-            text = " ".join(self._errors.read()[-4 * _MAX_SAID_CHARS :].split())
+            size_bytes = os.fstat(self._errors.fileno()).st_size
+            self._errors.seek(max(0, size_bytes - 4 * _MAX_SAID_CHARS))  # of a flood, only the end is read
+            text = " ".join(self._errors.read(4 * _MAX_SAID_CHARS).split())
             return f" ({text[-_MAX_SAID_CHARS:]})" if text else ""
         return ""
 
@@ -263,5 +269,9 @@ def _words(error: BaseException) -> str:
     """One line; of a group of errors, the first that is none."""
     while getattr(error, "exceptions", None):
         error = error.exceptions[0]  # type: ignore[attr-defined]
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return f"there is no program {error.filename!r}; install it, or give its whole path as `command`"
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
     text = " ".join(str(error).split())[:_MAX_SAID_CHARS]
     return text or type(error).__name__

@@ -41,7 +41,11 @@ class McpServers:
         read = isinstance(servers, (Path, str, Mapping))
         configs: list[McpServerConfig] = read_servers(servers) if read else list(servers)  # type: ignore[arg-type]
         self._connections = [McpConnection(config) for config in configs]
-        self.problems: tuple[str, ...] = tuple(note for config in configs for note in config.notes)
+        notes = [note for config in configs for note in config.notes]
+        if read and not configs:
+            notes.append("the configuration of MCP servers names none that is switched on")
+        self._notes = tuple(notes)
+        self.problems: tuple[str, ...] = self._notes
 
     def tools(self) -> list[Tool]:
         """The tools of all servers as they are now, named `server_tool`.
@@ -49,7 +53,7 @@ class McpServers:
         A server that does not start, and a tool that cannot be one here, hinders no other: `problems` tells of it.
         """
         found: dict[str, Tool] = {}
-        problems = [note for connection in self._connections for note in connection.config.notes]
+        problems = list(self._notes)
         for connection in self._connections:
             try:
                 listed = connection.list_tools()
