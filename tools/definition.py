@@ -298,7 +298,7 @@ def tool(
         read.description if description is None else description,
         read.parameters,
         function,
-        effects=frozenset(effects),
+        effects=effects,  # type: ignore[arg-type]  # Tool makes any set its own, and refuses a text
         timeout_s=timeout_s,
         run_alone=run_alone,
         group=group,

@@ -106,7 +106,8 @@ def check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
     from jsonschema import Draft202012Validator, FormatChecker
     from jsonschema.exceptions import SchemaError as InvalidSchema
 
-    if not isinstance(parameters, Mapping) or parameters.get("type") != "object":
+    kind = parameters.get("type") if isinstance(parameters, Mapping) else None
+    if not isinstance(kind, str) or kind != "object":  # what is no text (an array of numpy) may not be comparable
         raise SchemaError(f'{name}: parameters must be a JSON Schema of type "object", such as {{"type": "object", …}}')
     try:
         formats = FormatChecker(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from laploop.tools import RegistryError, Tool, ToolError, ToolRegistry, ToolResult, tool
+from laploop.tools import RegistryError, SchemaError, Tool, ToolError, ToolRegistry, ToolResult, tool
 
 CASES = {
     case["id"]: case
@@ -312,3 +312,23 @@ def test_registry_keeps_order_and_takes_functions() -> None:
     assert registry.names() == ["b", "a"] == [item["function"]["name"] for item in registry.to_openai()]
     assert len(registry) == 2 and "a" in registry and "c" not in registry
     assert registry.get("b") is next(iter(registry)) and registry.get("c") is None
+
+
+def test_an_array_as_the_type_of_a_schema_is_no_schema() -> None:
+    """Regression: numpy's own ValueError came out."""
+    import numpy as np
+
+    with pytest.raises(SchemaError, match='of type "object"'):
+        Tool("a", "Do a.", {"type": np.array([1, 2])}, lambda: "")
+
+
+def test_one_effect_as_a_text_is_told_how_to_write() -> None:
+    """Regression: the message named the letters of the word."""
+    with pytest.raises(ToolError, match=r"effects is 'write'; expected a set such as \{'write'\}"):
+        Tool("a", "Do a.", {"type": "object"}, lambda: "", effects="write")  # type: ignore[arg-type]
+    with pytest.raises(ToolError, match="expected a set such as"):
+
+        @tool(effects="write")  # type: ignore[call-overload,untyped-decorator]
+        def put(text: str) -> str:
+            """Put."""
+            return text
