@@ -38,14 +38,15 @@ _SCALES: dict[str, tuple[tuple[int, float], ...]] = {
     "Q4_0": ((0, 5e-3),),
     "Q4_1": ((0, 5e-3), (2, 3.75e-2)),
     "Q5_0": ((0, 2.5e-3),),
+    "Q5_1": ((0, 2.5e-3), (2, 3.9e-2)),
     "Q8_0": ((0, 4e-4),),
     "Q4_K": ((0, 1e-4), (2, 7.5e-4)),
     "Q5_K": ((0, 5e-5), (2, 7.5e-4)),
     "Q6_K": ((208, 2e-5),),
 }
-_BLOCK_BYTES = {"Q4_0": 18, "Q4_1": 20, "Q5_0": 22, "Q8_0": 34, "Q4_K": 144, "Q5_K": 176, "Q6_K": 210}
+_BLOCK_BYTES = {"Q4_0": 18, "Q4_1": 20, "Q5_0": 22, "Q5_1": 24, "Q8_0": 34, "Q4_K": 144, "Q5_K": 176, "Q6_K": 210}
 #: What llama.cpp takes for rows that are no multiple of 256 (llama-quant.cpp, tensor_type_fallback).
-_FALLBACK = {"Q4_K": "Q5_0", "Q5_K": "Q5_0", "Q6_K": "Q8_0"}
+_FALLBACK = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
 #: Types that a synthetic model can have.
 TYPES = (*_BLOCK_BYTES, "F16")
 TENSOR_TYPE_BY_NAME = {kind.name: kind for kind in TENSOR_TYPES.values()}
@@ -55,7 +56,13 @@ _N_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A transformer's dimensions. `tied`: the output matrix is the token embedding."""
+    """A transformer's dimensions.
+
+    Args:
+        tied: the output matrix is the token embedding.
+        n_experts, n_experts_used, n_ff_expert: of a mixture of experts; 0 for a plain feed-forward.
+        window: tokens that layers with a sliding window see; 0 for none.
+    """
 
     arch: str
     n_layers: int
@@ -68,6 +75,10 @@ class Shape:
     n_ctx: int
     rope_base: float
     tied: bool
+    n_experts: int = 0
+    n_experts_used: int = 0
+    n_ff_expert: int = 0
+    window: int = 0
 
 
 @lru_cache(maxsize=1)
@@ -141,22 +152,31 @@ def _named_tensors(shape: Shape, mix: tuple[str, str, int]) -> Iterator[TensorSp
     yield TensorSpec("token_embd.weight", (shape.n_embd, shape.n_vocab), head if shape.tied else base)
     for i in range(shape.n_layers):
         block, better = f"blk.{i}.", fine if _more_bits(i, shape.n_layers) else base
+        # llama.cpp's 70B rule: eight heads share these weights
+        value = "Q5_K" if better == "Q4_K" and shape.n_layers == 80 else better
         yield TensorSpec(block + "attn_norm.weight", (shape.n_embd,), "F32")
         yield TensorSpec(block + "attn_q.weight", (shape.n_embd, n_q), base)
         yield TensorSpec(block + "attn_k.weight", (shape.n_embd, n_kv), base)
-        yield TensorSpec(block + "attn_v.weight", (shape.n_embd, n_kv), better)
+        yield TensorSpec(block + "attn_v.weight", (shape.n_embd, n_kv), value)
         yield TensorSpec(block + "attn_output.weight", (n_q, shape.n_embd), base)
-        if shape.arch == "qwen3":
+        if shape.arch in ("qwen3", "qwen3moe", "gemma3"):
             yield TensorSpec(block + "attn_q_norm.weight", (shape.head_dim,), "F32")
             yield TensorSpec(block + "attn_k_norm.weight", (shape.head_dim,), "F32")
         if shape.arch == "qwen2":
             yield TensorSpec(block + "attn_q.bias", (n_q,), "F32")
             yield TensorSpec(block + "attn_k.bias", (n_kv,), "F32")
             yield TensorSpec(block + "attn_v.bias", (n_kv,), "F32")
+        if shape.arch == "gemma3":
+            yield TensorSpec(block + "post_attention_norm.weight", (shape.n_embd,), "F32")
+            yield TensorSpec(block + "post_ffw_norm.weight", (shape.n_embd,), "F32")
         yield TensorSpec(block + "ffn_norm.weight", (shape.n_embd,), "F32")
-        yield TensorSpec(block + "ffn_gate.weight", (shape.n_embd, shape.n_ff), base)
-        yield TensorSpec(block + "ffn_up.weight", (shape.n_embd, shape.n_ff), base)
-        yield TensorSpec(block + "ffn_down.weight", (shape.n_ff, shape.n_embd), better)
+        experts: tuple[int, ...] = (shape.n_experts,) if shape.n_experts else ()
+        n_ff, kind = (shape.n_ff_expert, "_exps.weight") if experts else (shape.n_ff, ".weight")
+        if experts:
+            yield TensorSpec(block + "ffn_gate_inp.weight", (shape.n_embd, *experts), "F32")
+        yield TensorSpec(block + "ffn_gate" + kind, (shape.n_embd, n_ff, *experts), base)
+        yield TensorSpec(block + "ffn_up" + kind, (shape.n_embd, n_ff, *experts), base)
+        yield TensorSpec(block + "ffn_down" + kind, (n_ff, shape.n_embd, *experts), better)
     yield TensorSpec("output_norm.weight", (shape.n_embd,), "F32")
     if not shape.tied:
         yield TensorSpec("output.weight", (shape.n_embd, shape.n_vocab), head)
@@ -168,7 +188,9 @@ def _more_bits(i: int, n_layers: int) -> bool:
 
 
 def _content(tensor: TensorSpec, rng: np.random.Generator) -> bytes:
-    if tensor.type == "F32":  # norms are ones, biases zeros
+    if tensor.type == "F32":  # norms are ones, biases zeros; which experts are chosen is random
+        if len(tensor.shape) > 1:
+            return rng.normal(0, 0.02, tensor.size_bytes // 4).astype("<f4").tobytes()
         return np.full(tensor.shape[0], 0 if tensor.name.endswith(".bias") else 1, "<f4").tobytes()
     if tensor.type == "F16":
         values: NDArray[np.float16] = rng.integers(-128, 128, tensor.size_bytes // 2, np.int8) * np.float16(4e-4)
@@ -185,6 +207,12 @@ def _content(tensor: TensorSpec, rng: np.random.Generator) -> bytes:
 def _metadata(shape: Shape, name: str, file_type: int) -> dict[str, Any]:
     arch = shape.arch
     tokens = _vocabulary(shape.n_vocab)
+    more = {
+        "expert_count": shape.n_experts,
+        "expert_used_count": shape.n_experts_used,
+        "expert_feed_forward_length": shape.n_ff_expert,
+        "attention.sliding_window": shape.window,
+    }
     return {
         "general.architecture": arch,
         "general.name": name,
@@ -199,6 +227,7 @@ def _metadata(shape: Shape, name: str, file_type: int) -> dict[str, Any]:
         f"{arch}.attention.value_length": shape.head_dim,
         f"{arch}.attention.layer_norm_rms_epsilon": 1e-6,
         f"{arch}.rope.freq_base": shape.rope_base,
+        **{f"{arch}.{key}": value for key, value in more.items() if value},
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "qwen2",
         "tokenizer.ggml.tokens": tokens,

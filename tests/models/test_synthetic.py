@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import gguf
@@ -15,6 +16,9 @@ from laploop.models.files.synthetic import MIXES, Shape, shapes, write_synthetic
 TINY = {
     "qwen3": Shape("qwen3", 9, 256, 512, 4, 2, 64, 1024, 512, 1e6, True),
     "qwen2": Shape("qwen2", 9, 256, 512, 4, 2, 64, 1024, 512, 1e6, False),
+    "llama": Shape("llama", 9, 256, 512, 4, 2, 64, 1024, 512, 5e5, True),
+    "gemma3": Shape("gemma3", 12, 256, 512, 4, 2, 64, 1024, 512, 1e6, True, window=64),
+    "qwen3moe": Shape("qwen3moe", 9, 256, 512, 4, 2, 64, 1024, 512, 1e6, False, 8, 2, 256),
 }
 
 
@@ -37,6 +41,27 @@ def test_the_mix_of_qwen3_1_7b_has_the_size_of_the_real_file() -> None:
     ours = sum(t.size_bytes for t in tensors)
     assert real_bytes - 7_000_000 < ours < real_bytes  # the rest is the vocabulary, merges and template
     assert len(tensors) == 310
+
+
+BILLIONS = {  # of parameters, as the families' model cards or llama.cpp's own tables give them
+    "qwen3-0.6b": 0.596, "qwen3-1.7b": 1.721, "qwen3-4b": 4.022, "qwen3-8b": 8.191, "qwen3-14b": 14.768,
+    "qwen3-32b": 32.762, "qwen3-30b-a3b": 30.532, "qwen2.5-0.5b": 0.494, "qwen2.5-1.5b": 1.544, "qwen2.5-3b": 3.086,
+    "qwen2.5-7b": 7.616, "qwen2.5-14b": 14.770, "qwen2.5-32b": 32.764, "qwen2.5-72b": 72.706, "llama-3.2-1b": 1.236,
+    "llama-3.2-3b": 3.213, "llama-3.1-8b": 8.030, "llama-3.3-70b": 70.554, "gemma-3-270m": 0.268, "gemma-3-1b": 1.000,
+    "gemma-3-4b": 3.880, "gemma-3-12b": 11.766, "gemma-3-27b": 27.009,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BILLIONS)
+def test_a_shape_has_the_parameters_of_its_model(name: str) -> None:
+    n_params = sum(math.prod(tensor.shape) for tensor in module._tensors(shapes()[name], MIXES["f16"]))
+    assert n_params / 1e9 == pytest.approx(BILLIONS[name], abs=0.001)
+
+
+def test_rows_that_are_no_multiple_of_256_fall_back_as_in_llama_cpp() -> None:
+    """Q5_K fell back to Q5_0; llama-quant.cpp (tensor_type_fallback) takes Q5_1."""
+    types = {tensor.name: tensor.type for tensor in module._tensors(shapes()["qwen2.5-0.5b"], MIXES["q5_k_m"])}
+    assert types["blk.0.attn_q.weight"] == "Q5_1" and types["token_embd.weight"] == "Q8_0"
 
 
 def test_what_is_written_is_what_the_gguf_package_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
