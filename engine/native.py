@@ -30,6 +30,8 @@ if "OMP_WAIT_POLICY" not in os.environ:
     os.environ["OMP_WAIT_POLICY"] = "passive"
     os.environ.setdefault("GOMP_SPINCOUNT", "500")
 import llama_cpp as C
+from llama_cpp._ctypes_extensions import load_shared_library
+from llama_cpp._ggml import libggml_base_path
 
 from .config import KV_TYPES, EngineConfig, SamplingParams
 from .errors import BackendError
@@ -449,3 +451,91 @@ def _biases(logit_bias: Mapping[int, float]) -> tuple[int, Any]:
     for slot, (token, bias) in zip(array, logit_bias.items(), strict=True):
         slot.token, slot.bias = token, bias
     return len(logit_bias), array
+
+
+class BareContext:
+    """A context with one sequence and llama.cpp's own defaults, as llama-bench makes it: for measuring what the library
+    itself can do. Not thread safe."""
+
+    def __init__(self, model: NativeModel, config: EngineConfig, *, n_ctx: int, threads: int) -> None:
+        params = C.llama_context_default_params()
+        params.n_ctx = n_ctx
+        params.n_batch, params.n_ubatch = config.n_batch, config.n_ubatch
+        params.n_threads = params.n_threads_batch = threads
+        params.flash_attn_type = {"auto": -1, "off": 0, "on": 1}[config.flash_attn]
+        params.type_k, params.type_v = KV_TYPES[config.type_k], KV_TYPES[config.type_v]
+        params.swa_full = False
+        _log.clear()
+        self._model = model  # keeps the weights alive
+        self.pointer = C.llama_init_from_model(model.pointer, params)
+        if not self.pointer:
+            raise BackendError(
+                f"llama.cpp could not make a context of {n_ctx} tokens (n_batch {config.n_batch}, n_ubatch "
+                f"{config.n_ubatch}, KV cache {config.type_k} and {config.type_v}, flash attention "
+                f"{config.flash_attn}); smaller ones may fit. {last_words()}".rstrip()
+            )
+        self._memory = C.llama_get_memory(self.pointer)
+        self._free = weakref.finalize(self, C.llama_free, self.pointer)
+
+    def close(self) -> None:
+        """Free it; safe to call twice."""
+        self._free()
+
+    def decode(self, tokens: NDArray[np.int32]) -> None:
+        """Evaluate (n,) int32 tokens behind what the sequence holds, with logits of the last one, and wait for the end.
+
+        Raises:
+            BackendError: llama.cpp refused.
+        """
+        batch = C.llama_batch_get_one(tokens.ctypes.data_as(C.llama_token_p), len(tokens))
+        if code := C.llama_decode(self.pointer, batch):
+            raise BackendError(f"llama_decode failed on {len(tokens)} tokens (code {code}). {last_words()}".rstrip())
+        C.llama_synchronize(self.pointer)
+
+    def clear(self) -> None:
+        """Empty the sequence."""
+        C.llama_memory_clear(self._memory, False)
+
+    def state(self) -> bytearray:
+        """What the sequence holds."""
+        data = bytearray(C.llama_state_seq_get_size(self.pointer, 0))
+        C.llama_state_seq_get_data(self.pointer, _pointer_to(data), len(data), 0)
+        return data
+
+    def restore(self, state: bytearray) -> bool:
+        """Give the empty sequence what `state` holds; False if it does not suit this context."""
+        return bool(C.llama_state_seq_set_data(self.pointer, _pointer_to(state), len(state), 0))
+
+
+_CPU, _GPU, _IGPU, _ACCEL = 0, 1, 2, 3  # ggml-backend.h: enum ggml_backend_dev_type
+
+
+def build_and_devices() -> dict[str, str]:
+    """What llama-bench tells of the build and the machine: "build_commit", "cpu_info", "gpu_info" and "backends"."""
+    start()
+    libraries = [load_shared_library(name, libggml_base_path) for name in ("ggml", "ggml-base")]
+
+    def call(name: str, kind: Any, *arguments: Any) -> Any:
+        function = next(getattr(library, name) for library in libraries if hasattr(library, name))
+        function.restype = kind
+        return function(*arguments)
+
+    def text(name: str, *arguments: Any) -> str:
+        return str((call(name, ctypes.c_char_p, *arguments) or b"").decode("utf-8", "replace"))
+
+    def items(kind: str) -> list[ctypes.c_void_p]:
+        count = call(f"ggml_backend_{kind}_count", ctypes.c_size_t)
+        get = f"ggml_backend_{kind}_get"
+        return [ctypes.c_void_p(call(get, ctypes.c_void_p, ctypes.c_size_t(i))) for i in range(count)]
+
+    devices = [
+        (call("ggml_backend_dev_type", ctypes.c_int, item), text("ggml_backend_dev_description", item))
+        for item in items("dev")
+    ]
+    registries = [text("ggml_backend_reg_name", item) for item in items("reg")]
+    return {
+        "build_commit": text("ggml_commit") or "unknown",
+        "cpu_info": ", ".join(name for kind, name in devices if kind in (_CPU, _ACCEL)),
+        "gpu_info": ", ".join(name for kind, name in devices if kind in (_GPU, _IGPU)),
+        "backends": ",".join(name for name in registries if name not in ("CPU", "RPC")) or "CPU",
+    }

@@ -27,6 +27,7 @@ EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 
 COMMANDS = {
     "ask": "laploop.scripts.ask:ask",
+    "bench": "laploop.scripts.bench_command:bench",
     "cache": "laploop.scripts.cache_command:cache",
     "chat": "laploop.scripts.chat:chat",
     "demo": "laploop.scripts.demo:demo",

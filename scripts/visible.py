@@ -24,9 +24,9 @@ def _visible(char: str) -> str:
     return f"\\x{ord(char):02x}" if ord(char) < 0x100 else f"\\u{ord(char):04x}"
 
 
-def json_text(value: object) -> str:
+def json_text(value: object, indent: int | None = 2) -> str:
     """JSON for stdout, with no raw control character in it: inside strings they can be written as escapes."""
-    text = json.dumps(value, ensure_ascii=False, indent=2)
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
     return _CONTROL.sub(lambda m: f"\\u{ord(m.group()):04x}", text)
 
 
