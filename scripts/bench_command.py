@@ -5,6 +5,7 @@ Reads flags, finds models, prints. How tests are run and written: laploop.script
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     _ParamType = click.ParamType[list[Any]]
 else:
     _ParamType = click.ParamType
+
+
+_OWN_SPINS = "300000"  # libgomp, env.c: the default where no policy is set
 
 
 class Listed(_ParamType):
@@ -154,11 +158,21 @@ def _measured(values: dict[str, Any]) -> list[Result]:
         raise UsageFault("no test is left: -p, -n and -pg are all 0")
     method = Method(values["repetitions"], values["delay"], not values["no_warmup"], not values["no_interleave"])
     say = _say if values["progress"] else _say_nothing
+    _wait_as_llama_bench()
     results: list[Result] = []
     for model in _models_of(values):
         with model as (path, name):
             results += background.call(partial(measure, path, name, plan, method, say))
     return results
+
+
+def _wait_as_llama_bench() -> None:
+    """Let threads that wait spin as long as OpenMP's own default has it, as in llama-bench; laploop's engine lets them
+    sleep sooner, which costs some percent on a quiet machine. Once the library is loaded it is too late, and who sets a
+    variable is obeyed."""
+    is_set = any(name in os.environ for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"))
+    if not is_set and "laploop.engine.native" not in sys.modules:
+        os.environ["GOMP_SPINCOUNT"] = _OWN_SPINS
 
 
 def _say(text: str) -> None:
