@@ -71,7 +71,7 @@ def environment() -> str:
 
 
 if __name__ == "__main__":
-    log("start")
+    log(f"start {os.getpid()}")
     if len(sys.argv) > 1:
         server.run("streamable-http", port=int(sys.argv[1]))
     else:
