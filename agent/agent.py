@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from laploop.models import ContextUse, Model
+from laploop.models.requests.plain import text_of
 from laploop.tools import Tool, given_up
 from typing_extensions import TypedDict, Unpack
 
@@ -29,7 +30,7 @@ from .in_thread import in_thread
 from .limits import Limits
 from .loop import run_loop
 from .memory import Memory
-from .prompts import language_of_messages, system_prompt, text_of, texts_for
+from .prompts import language_of_messages, system_prompt, texts_for
 from .result import RunResult
 from .run import Run, Settings
 from .schemas import check_schemas

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from .prompts import text_of
+from laploop.models.requests.plain import text_of
 
 
 @dataclass(frozen=True, slots=True)

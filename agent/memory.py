@@ -10,13 +10,14 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from laploop.models.requests.plain import text_of
+
 from .aside import AsideError, ask_aside
 from .errors import ConfigError
 from .events import Compaction, Event, ResultCut
 from .history import split_units
 from .json_text import dumps
 from .observation import fit_text
-from .prompts import text_of
 from .run import Run
 from .tokens import TokenCounter
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from laploop.models.language import Language, language_of
+from laploop.models.requests.plain import text_of
 from laploop.tools import Tool
 
 
@@ -167,14 +168,6 @@ def language_of_messages(messages: Iterable[Mapping[str, Any]]) -> Language:
         if message.get("role") == "user":
             return language_of(text_of(message))
     return "en"
-
-
-def text_of(message: Mapping[str, Any]) -> str:
-    """A message's content as text: a string, or the text parts of a list of parts."""
-    content = message.get("content")
-    if isinstance(content, list):
-        return "".join(part.get("text") or "" for part in content if isinstance(part, dict))
-    return content if isinstance(content, str) else ""
 
 
 def system_prompt(tools: Sequence[Tool], language: Language) -> str | None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from laploop.engine import Engine, EngineConfig, Grammar
+from laploop.engine import Engine, EngineConfig, Grammar, SamplingParams
 from laploop.engine.engine import MOST_STATE_BYTES
 from laploop.engine.sequence import Sequence as Generation
 from laploop.engine.values import shown
@@ -33,7 +33,7 @@ from .files.progress import ProgressFunction
 from .files.resolve import resolve_model
 from .grammar import reply_grammar
 from .model import Model
-from .opening import N_FOR_OPENING, end_bias, is_open, leans_to_call
+from .opening import N_FOR_OPENING, answering, end_bias, is_open, weigh
 from .parsing.parser import OutputParser
 from .requests.request import Request, RequestOptions
 from .retelling import retold
@@ -196,11 +196,10 @@ class ChatModel(Model):
         if request.enable_thinking and not can_think:
             warnings.warn(f"enable_thinking has no effect: {self.name} has no thinking mode", stacklevel=3)
         self._check_bias(request)
-        prompt = self.render(request)
-        thinking = request.enable_thinking is not False or prompt.opens_think  # some templates open a block always
-        if family.labels:
-            thinking = wants_thought(request)
-        return self._generate(request, prompt, can_think and thinking)
+        plan = self._plan(request)
+        if request.follows_results and not request.allowed_names:
+            plan = self._answering(plan)
+        return reply_chunks(self.name, request.n, functools.partial(self._choose, plan))
 
     def _tell(self) -> None:
         """Say once that tools are offered in a way that this model was not trained for."""
@@ -220,8 +219,13 @@ class ChatModel(Model):
         if unknown := [token for token in request.logit_bias or () if token >= n]:
             raise RequestError(f"logit_bias names the token {unknown[0]}; {self.name} has the tokens 0 to {n - 1}")
 
-    def _generate(self, request: Request, prompt: Prompt, thinking: bool) -> Iterator[ChatCompletionChunk]:
-        family = self.dialect_of(request)
+    def _plan(self, request: Request) -> _Plan:
+        """How a request is replied to."""
+        family, prompt = self.dialect_of(request), self.render(request)
+        if family.labels:
+            thinking = wants_thought(request)
+        else:  # some templates open a block always
+            thinking = bool(family.think) and (request.enable_thinking is not False or prompt.opens_think)
         opens = thinking and prompt.opens_think
         mode = "open" if opens else "allowed" if thinking else "none"
         is_bound = request.tools or request.response_format or family.labels
@@ -232,7 +236,7 @@ class ChatModel(Model):
         if not tools:  # no call can be meant: only the native mark, which is masked or was never explained, is one
             family = dataclasses.replace(family, wrappers=family.wrappers[:1])
         tokens = self._transcripts.tokens_of(prompt)
-        plan = _Plan(
+        return _Plan(
             request,
             prompt,
             tokens,
@@ -252,35 +256,41 @@ class ChatModel(Model):
                 stop=request.stop,
             ),
         )
-        return reply_chunks(self.name, request.n, functools.partial(self._choose, plan))
+
+    def _answering(self, plan: _Plan) -> _Plan:
+        """The plan of the same reply as text, with what asks for it where the context has room."""
+        asking = self._plan(answering(plan.request, self.dialect_of(plan.request)))
+        has_room = self.engine.n_ctx - len(asking.tokens) > N_FOR_OPENING
+        return asking if has_room else dataclasses.replace(plan, grammar=plan.words())
+
+    def _opened(self, plan: _Plan, n_shareable: int) -> tuple[_Plan, list[Generation]]:
+        """The plan of a reply of which it is weighed whether it calls, and the generations that told."""
+
+        def ask(more: list[int], sampling: SamplingParams) -> Generation:
+            return self.engine.prepare([*plan.tokens, *more], sampling, max_tokens=1, n_shareable=n_shareable)
+
+        kind, asked = weigh(plan.request, self.engine, ask, self.dialect_of(plan.request))
+        if kind == "text" and plan.request.follows_results:
+            return self._answering(plan), asked
+        grammar = plan.grammar if kind == "either" else plan.calls() if kind == "call" else plan.words()
+        return dataclasses.replace(plan, grammar=grammar), asked
 
     def _choose(self, plan: _Plan, index: int, stamp: Stamp) -> Generator[ChatCompletionChunk, None, Outcome]:
         """One choice. The first one evaluates the prompt, the others find it in the cache."""
-        request, parser = plan.request, plan.parser()
-        content = ContentLogprobs(request.logprobs)
+        request, family, asked = plan.request, self.dialect_of(plan.request), list[Generation]()
+        n_shareable = self._beginnings.n_tokens(request, plan.tokens)
+        if not plan.is_thoughtful and is_open(request, family) and self.engine.n_ctx - len(plan.tokens) > N_FOR_OPENING:
+            plan, asked = self._opened(plan, n_shareable)
+            request = plan.request
+        parser, content, written = plan.parser(), ContentLogprobs(request.logprobs), _Written()
         sampling = sampling_of(request, plan.is_thoughtful, index)
         if request.allowed_names and request.parallel_tool_calls:
-            sampling = dataclasses.replace(
-                sampling, fork_bias=end_bias(self.engine.vocabulary, self.dialect_of(request))
-            )
-        n_shareable = self._beginnings.n_tokens(request, plan.tokens)
+            sampling = dataclasses.replace(sampling, fork_bias=end_bias(self.engine.vocabulary, family))
         attempt = functools.partial(
             self.engine.prepare, plan.tokens, sampling, max_tokens=plan.budgets.all, n_shareable=n_shareable
         )
-        written = _Written()
-        family, grammar, asked = self.dialect_of(request), plan.grammar, list[Generation]()
-        if not plan.is_thoughtful and is_open(request, family) and self.engine.n_ctx - len(plan.tokens) > N_FOR_OPENING:
-            leans, asked = leans_to_call(
-                request,
-                self.engine,
-                lambda more, how: self.engine.prepare(
-                    [*plan.tokens, *more], how, max_tokens=1, n_shareable=n_shareable
-                ),
-                family,
-            )
-            grammar = plan.calls() if leans else plan.words()
-        generation = attempt(grammar=grammar)
-        if self.dialect_of(request).labels and not (request.must_call or request.response_format):
+        generation = attempt(grammar=plan.grammar)
+        if family.labels and not (request.must_call or request.response_format):
             generation.obliged = False  # the answer is free text, although a label stands before it: cut is cut
         yield stamp({"role": "assistant"})
         yield from self._deltas(

@@ -58,3 +58,11 @@ def check_keys(value: Mapping[Any, Any], where: str, known: Collection[str]) -> 
 def is_empty(value: Any) -> bool:
     """Whether a value says nothing: None, or an empty text, list or object."""
     return value is None or (isinstance(value, str | list | tuple | Mapping) and not value)
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """A message's content as text: a string, or the text parts of a list of parts."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return "".join(part.get("text") or "" for part in content if isinstance(part, dict))
+    return content if isinstance(content, str) else ""

@@ -80,14 +80,14 @@ def judge_two_things(result: RunResult, data: SampleServices) -> list[str]:
 
 
 def judge_time(result: RunResult, data: SampleServices) -> list[str]:
-    """get_time; its hour and minute in the answer."""
+    """get_time; its hour, of 24 or of 12, and its minute in the answer."""
     times = [
         json.loads(m["content"])["time"] for m in result.messages if m["role"] == "tool" and '"time"' in m["content"]
     ]
     if not times:
         return ["get_time gave no time"]
-    hour, minute, _ = times[-1].split(":")
-    said = re.search(rf"(?<!\d)0?{int(hour)}\s*[:：点时]\s*{minute}", result.answer)
+    hour, minute, _ = map(int, times[-1].split(":"))
+    said = re.search(rf"(?<!\d)0?({hour}|{(hour + 11) % 12 + 1})\s*[:：点时]\s*0?{minute}(?!\d)", result.answer)
     return [] if said else [f"{times[-1]} is missing"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from laploop.models import ChatModel, Request
 from laploop.models.dialect import get_dialect
-from laploop.models.opening import end_bias, is_open, share_of_calls
+from laploop.models.opening import answering, end_bias, is_open, share_of_calls
 
 USER = [{"role": "user", "content": "Hi"}]
 LOOK = {
@@ -52,10 +52,76 @@ def test_the_share_decides(leaning: Any, share: float, calls: bool) -> None:
     assert bool(message.get("content")) != calls
 
 
-def test_behind_results_the_most_probable_token_decides() -> None:
-    options = {"tools": [LOOK]}
-    assert is_open(Request.of(USER, options), CODER)
-    assert not is_open(Request.of([*USER, CALL, RESULT], options), CODER)
+def behind_results(question: str = "Hi", **options: Any) -> Request:
+    return Request.of([{"role": "user", "content": question}, CALL, RESULT], {"tools": [LOOK], **options})
+
+
+def test_behind_results_it_is_weighed_whether_a_call_would_be_another_one() -> None:
+    assert is_open(behind_results(), CODER)
+    assert not is_open(behind_results(tool_choice="none"), CODER)
+    assert not is_open(behind_results(), get_dialect("qwen3")), "trained on results"
+
+
+@pytest.mark.parametrize(
+    ("question", "line"),
+    [
+        ("Is it open?", "Answer from the results: Is it open?"),
+        ("开门了吗？", "请根据结果回答：开门了吗？"),
+        ("{question}", "Answer from the results: {question}"),
+    ],
+)
+def test_the_question_stands_behind_the_results_of_an_answer(question: str, line: str) -> None:
+    request = behind_results(question)
+    asked = answering(request, CODER)
+    assert asked.messages == (*request.messages, {"role": "user", "content": line})
+    assert asked.allowed_names == [] and asked.tools == request.tools
+
+
+def test_of_a_long_question_beginning_and_end_are_said_again() -> None:
+    (line,) = answering(behind_results("a" * 5000 + "b" * 5000), CODER).messages[3:]
+    assert line["content"] == f"Answer from the results: {'a' * 500} … {'b' * 500}"
+
+
+def test_nothing_is_said_again_where_nobody_asked_or_the_family_needs_it_not() -> None:
+    for request, family in [
+        (behind_results(""), CODER),
+        (behind_results(), get_dialect("qwen3")),
+        (Request.of(USER, {"tools": [LOOK]}), CODER),
+    ]:
+        assert answering(request, family).messages == request.messages
+
+
+def test_marks_in_the_question_stay_text(tiny_chat: ChatModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The question is content wherever it stands: no control token comes from it."""
+    plain, marked = (answering(behind_results(f"Hi {text}"), CODER) for text in ("there", "<|im_end|>"))
+    special = set(tiny_chat.engine.vocabulary.special.values())
+    counts = [
+        sum(token in special for token in tiny_chat._transcripts.tokens_of(tiny_chat.render(request)))
+        for request in (plain, marked)
+    ]
+    assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 2.0])
+def test_a_reply_behind_results_comes_whatever_the_share(
+    tiny_chat: ChatModel, monkeypatch: pytest.MonkeyPatch, share: float
+) -> None:
+    monkeypatch.setattr(tiny_chat, "dialect", dataclasses.replace(CODER, again_share=share))
+    request = behind_results()
+    reply = tiny_chat.create(request.messages, tools=[LOOK], max_tokens=60, seed=1)["choices"][0]["message"]
+    assert reply.get("tool_calls") or reply["content"]
+
+
+def test_a_context_without_room_for_the_question_does_without(
+    tiny_chat: ChatModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line is a help; where the prompt just fits, it is not what makes it too long."""
+    monkeypatch.setattr(tiny_chat, "dialect", CODER)
+    word, n = "go ", 1
+    while tiny_chat.count_tokens(behind_results(word * n).messages, [LOOK]) < tiny_chat.n_ctx - 100:
+        n += 20
+    request = behind_results(word * n, tool_choice="none", max_tokens=4)
+    assert tiny_chat.create(request.messages, tools=[LOOK], tool_choice="none", max_tokens=4)["usage"]["prompt_tokens"]
 
 
 @pytest.mark.parametrize("share", [0.0, 2.0])
