@@ -119,7 +119,7 @@ class _Weighing:
         least, share, had = self._dialect.again_share or 0.0, self._share(), 0.0
         if share < least:
             return False
-        for call in dict.fromkeys(_calls_since_asked(self._request)):
+        for call in dict.fromkeys(calls_since_asked(self._request)):
             had += self._probability(call)
             if share * (1 - had) < least:
                 return True
@@ -165,18 +165,21 @@ def _continues(text: str, names: Sequence[str]) -> bool:
     return any(f'{name}"'.startswith(text) or text.startswith(f'{name}"') for name in names)
 
 
-def _calls_since_asked(request: Request) -> Iterator[str]:
-    """The calls behind the last word of the user, each as the template tells it."""
+def calls_since_asked(request: Request) -> Iterator[str]:
+    """The calls behind the last word of the user, in each way in which the model may write them again: as the prompt
+    tells them (clients send arguments back without the spaces that they came with), and as models write JSON."""
     for message in reversed(request.messages):
         if message["role"] == "user":
             return
         for call in message.get("tool_calls") or ():
-            arguments = call["function"]["arguments"]
+            name, told = json.dumps(call["function"]["name"], ensure_ascii=False), call["function"]["arguments"]
             try:
-                value = json.loads(arguments) if isinstance(arguments, str) else arguments
+                value = json.loads(told) if isinstance(told, str) else told
             except ValueError:
                 continue
-            yield json.dumps({"name": call["function"]["name"], "arguments": value}, ensure_ascii=False)
+            for arguments in (told, json.dumps(value, ensure_ascii=False)):
+                if isinstance(arguments, str):
+                    yield f'{{"name": {name}, "arguments": {arguments}}}'
 
 
 def end_bias(vocabulary: Vocabulary, dialect: Dialect) -> dict[int, float]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from laploop.models import ChatModel, Request
 from laploop.models.dialect import get_dialect
-from laploop.models.opening import answering, end_bias, is_open, share_of_calls
+from laploop.models.opening import answering, calls_since_asked, end_bias, is_open, share_of_calls
 
 USER = [{"role": "user", "content": "Hi"}]
 LOOK = {
@@ -60,6 +60,21 @@ def test_behind_results_it_is_weighed_whether_a_call_would_be_another_one() -> N
     assert is_open(behind_results(), CODER)
     assert not is_open(behind_results(tool_choice="none"), CODER)
     assert not is_open(behind_results(), get_dialect("qwen3")), "trained on results"
+
+
+def test_a_call_is_known_again_however_its_arguments_came_back() -> None:
+    """Regression: Pydantic AI sends arguments back without spaces, the model repeats them so, and the call was taken
+    for another one."""
+    call: dict[str, Any] = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"at":"门"}'}}
+    messages = [*USER, CALL, RESULT, *USER, {"role": "assistant", "tool_calls": [call]}, RESULT]
+    assert [*calls_since_asked(Request.of(messages, {"tools": [LOOK]}))] == [
+        '{"name": "look", "arguments": {"at":"门"}}',
+        '{"name": "look", "arguments": {"at": "门"}}',
+    ]
+    call["function"]["arguments"] = {"at": "门"}
+    assert [*calls_since_asked(Request.of(messages, {"tools": [LOOK]}))] == [
+        '{"name": "look", "arguments": {"at": "门"}}'
+    ]
 
 
 @pytest.mark.parametrize(
