@@ -30,6 +30,9 @@ _LIMITS = llguidance.LLParserLimits(
     step_max_items=1_000_000,
     verbose_errors=False,
 )
+# Marks that llguidance takes by their text, and those that it takes by their token only.
+_NAMED_MARK = re.compile(r'<[^<>"]+>')
+_NUMBERED_MARK = re.compile(r"<[^<>]+>|\[/?[A-Z_]+\]")
 # What the lexer has to count or match character by character: most of what it can give up on.
 _COUNTED = frozenset(["minLength", "maxLength"])
 _MATCHED = _COUNTED | {"pattern", "format", "multipleOf"}
@@ -44,10 +47,12 @@ class Grammar:
             that is left out here.
         marks: the texts of those marks. Where the vocabulary has a special token of that text it stands for the token,
             elsewhere for the text.
+        closers: what ends the texts in it that no quotation mark ends.
     """
 
     rules: str
     marks: tuple[str, ...] = ()
+    closers: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.rules, str):
@@ -88,7 +93,7 @@ class Grammar:
             GrammarError: it does not compile.
         """
         failed, messages = llguidance.LLMatcher.validate_grammar_with_warnings(
-            self.source(set(self.marks)), limits=_LIMITS
+            self.source(self._tokens_of_marks()), limits=_LIMITS
         )
         if failed:
             raise GrammarError(_first_line(messages[0]))
@@ -102,13 +107,20 @@ class Grammar:
             if rules != self.rules:
                 yield replace(self, rules=rules)
 
-    def source(self, special: set[str] | Mapping[str, int]) -> str:
-        """llguidance's form of the grammar for a vocabulary with these special marks."""
-        lines = [
-            f"mark_{i}: {mark if mark in special and re.fullmatch(r'<[^<>]+>', mark) else json.dumps(mark)}"
-            for i, mark in enumerate(self.marks)
-        ]
+    def source(self, special: Mapping[str, int]) -> str:
+        """llguidance's form of the grammar for a vocabulary with these special marks, and the tokens they are."""
+        lines = []
+        for i, mark in enumerate(self.marks):
+            written = json.dumps(mark)
+            if mark in special and _NAMED_MARK.fullmatch(mark):
+                written = mark
+            elif mark in special and _NUMBERED_MARK.fullmatch(mark):
+                written = f"<[{special[mark]}]>"
+            lines.append(f"mark_{i}: {written}")
         return str(llguidance.LLMatcher.grammar_from_lark(self.rules + "\n".join(lines) + "\n"))
+
+    def _tokens_of_marks(self) -> dict[str, int]:
+        return {mark: 256 + i for i, mark in enumerate(self.marks)}
 
     def accepts(self, text: str) -> bool:
         """Whether `text` is a complete match. Needs no model: it reads byte by byte.
@@ -119,7 +131,7 @@ class Grammar:
         """
         if not isinstance(text, str):
             raise GrammarError(f"text is {shown(text)}; expected the text that may match")
-        matcher = compile_matcher(_byte_tokenizer(self.marks), self.source(set(self.marks)))
+        matcher = compile_matcher(_byte_tokenizer(self.marks), self.source(self._tokens_of_marks()))
         parts = re.split("(" + "|".join(map(re.escape, self.marks)) + ")", text) if self.marks else [text]
         for part in parts:
             ids = [256 + self.marks.index(part)] if part in self.marks else list(part.encode("utf-8", "surrogatepass"))

@@ -41,12 +41,17 @@ class Matcher:
         self._looser = grammar.looser()
         self._tokens: list[int] = []  # consumed
         self._matcher = compile_matcher(vocabulary.guide(), grammar.source(vocabulary.special))
-        of_byte = vocabulary.alphabet.of_byte
-        endings = [text for text in endings_of(grammar.rules) if of_byte.keys() >= set(text)]
-        self._known_ends = Known([[of_byte[b] for b in text] for text in endings])
+        self._known_ends = self._ends_of(grammar)
         self._n_in_vain = self._n_to_skip = 0  # searches for the way out
         self._words = np.zeros((vocabulary.n_tokens + 31) // 32, dtype=np.int32)  # (n_words,) one bit a token
         self._address = self._words.ctypes.data
+
+    def _ends_of(self, grammar: Grammar) -> Known:
+        of_byte = self._vocabulary.alphabet.of_byte
+        texts = (endings_of(grammar.rules), [text.encode() for text in grammar.closers])
+        return Known(
+            *([[of_byte[b] for b in text] for text in found if of_byte.keys() >= set(text)] for found in texts)
+        )
 
     def mask(self, logits: NDArray[np.float32]) -> None:
         """Set the logits of all tokens that may not come next to -inf, in place. logits: (n_vocab,) float32.
@@ -144,7 +149,8 @@ class Matcher:
         for grammar in self._looser:
             matcher = compile_matcher(self._vocabulary.guide(), grammar.source(self._vocabulary.special))
             if _goes_on(matcher, self._tokens):
-                self._matcher, self._grammar, self._known_ends = matcher, grammar, Known()
+                self._matcher, self._grammar = matcher, grammar
+                self._known_ends = Known(closers=self._known_ends.closers)
                 warnings.warn(f"the grammar met a limit, a looser one took over: {why}", stacklevel=3)
                 return True
         raise GrammarError(f"the grammar's matcher gave up, and so did those of looser grammars: {why}")

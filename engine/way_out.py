@@ -68,15 +68,15 @@ class Alphabet:
         found = found or bytes([b for b, token in self._beyond_ascii if allowed(token)])
         return _View(found, tuple([t for t in self.marks if allowed([t])]))
 
-    def first(self, matcher: Any) -> int | None:
-        """The first token, in the order of trial, that may come next."""
+    def first(self, matcher: Any, closers: Sequence[list[int]] = ()) -> list[int] | None:
+        """The first token, in the order of trial, that may come next; or what closes a text, if it may."""
         allowed = matcher.validate_tokens
-        for mark in self.marks:
-            if allowed([mark]):
-                return mark
+        for step in (*([mark] for mark in self.marks), *closers):
+            if allowed(step) == len(step):
+                return step
         if self.allows(matcher, _ONLY_IN_STRINGS) and self.allows(matcher, ord('"')):
-            return self.of_byte[ord('"')]
-        return next((t[0] for _, t in [*self.in_order, *self._beyond_ascii] if allowed(t)), None)
+            return [self.of_byte[ord('"')]]
+        return next((t for _, t in [*self.in_order, *self._beyond_ascii] if allowed(t)), None)
 
 
 class _View(NamedTuple):
@@ -116,11 +116,13 @@ class Known(dict[_View, list[int]]):
 
     Args:
         endings: tokens of texts that may end a value, such as the ends of one that matches a pattern.
+        closers: tokens of what ends a text without quotation marks; taken wherever they may stand.
     """
 
-    def __init__(self, endings: Sequence[list[int]] = ()) -> None:
+    def __init__(self, endings: Sequence[list[int]] = (), closers: Sequence[list[int]] = ()) -> None:
         super().__init__()
-        self.endings = endings
+        self.endings = [*closers, *endings]
+        self.closers = closers
 
 
 def find_way_out(
@@ -158,10 +160,10 @@ def find_way_out(
             rut = alphabet.look(here.matcher)  # every way leads back here: characters are being counted (minLength)
         elif rut is not None and n_choices > _CIRCLING and alphabet.look(here.matcher) != rut:
             start, n_choices, rut = _Place(here.matcher.deep_copy(), list(here.path)), 0, None
-        token = alphabet.first(here.matcher)
-        if token is None or not here.matcher.consume_tokens([token]):
+        step = alphabet.first(here.matcher, known.closers)
+        if step is None or not here.matcher.consume_tokens(step):
             return None
-        here.path.append(token)
+        here.path.extend(step)
         n_choices += 1
     return None
 

@@ -27,11 +27,13 @@ from .completion import ChatCompletionChunk, Cost, Outcome, Stamp, reply_chunks
 from .content_logprobs import ContentLogprobs
 from .context_use import ContextUse, context_use
 from .conversation_file import load_conversation, save_conversation
-from .dialect import Dialect, detect_dialect, get_dialect
+from .detection import detect_dialect
+from .dialect import Dialect, get_dialect
 from .errors import RequestError, TemplateError
 from .files.progress import ProgressFunction
 from .files.resolve import resolve_model
 from .grammar import reply_grammar
+from .history import fitting
 from .model import Model
 from .opening import N_FOR_OPENING, answering, end_bias, is_open, weigh
 from .parsing.parser import OutputParser
@@ -60,6 +62,10 @@ class ChatModel(Model):
         self.template = _usable_template(engine)
         given = None if dialect is None else get_dialect(dialect)
         found = detect_dialect(self.template, f"{name} {engine.metadata.get('general.name', '')}")
+        if missing := _missing_mark(given or found, engine):
+            if given:
+                raise RequestError(f"dialect {given.name} needs a vocabulary with the token {missing}, {name} has none")
+            found = get_dialect("react")
         self.dialect = given or found
         # Without tools there is no protocol to speak: such replies are plain text.
         self._plain = get_dialect("qwen2.5") if found.labels else found
@@ -129,7 +135,12 @@ class ChatModel(Model):
         )
         if family.labels:
             return render(protocol_messages(request, family, self.template)).without_open_think()
-        return render(request.messages, request.shown_tools, request.enable_thinking)
+        return render(
+            fitting(request.messages, family),
+            request.shown_tools,
+            request.enable_thinking,
+            calls_in_content=family.native if family.calls_in_content else None,
+        )
 
     def dialect_of(self, request: Request) -> Dialect:
         """How the reply to a request is written: a text protocol is spoken only where there are tools, or calls in the
@@ -226,6 +237,8 @@ class ChatModel(Model):
             thinking = wants_thought(request)
         else:  # some templates open a block always
             thinking = bool(family.think) and (request.enable_thinking is not False or prompt.opens_think)
+            if family.think and str(prompt).rstrip().endswith(family.think[1]):  # it has closed a block already
+                thinking = False
         opens = thinking and prompt.opens_think
         mode = "open" if opens else "allowed" if thinking else "none"
         is_bound = request.tools or request.response_format or family.labels
@@ -369,8 +382,17 @@ class _Written:
     n_reasoning: int = 0  # tokens
 
 
+def _missing_mark(dialect: Dialect, engine: Engine) -> str:
+    """The mark around a text in a call, where the vocabulary lacks it: no grammar could tell where the text ends."""
+    quotes = {w.shape.quote for w in dialect.wrappers} - {""}
+    return next((quote for quote in quotes if quote not in engine.vocabulary.special), "")
+
+
 def _usable_template(engine: Engine) -> str:
     template = engine.metadata.get("tokenizer.chat_template")
+    with_tools = engine.metadata.get("tokenizer.chat_template.tool_use")
+    if isinstance(with_tools, str) and "tools" not in str(template):
+        template = with_tools  # Hermes 2 Pro and 3 keep them apart
     if isinstance(template, str):
         try:
             check_template(template)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from laploop.engine.values import shown
 
@@ -16,13 +17,45 @@ from .language import Language
 
 
 @dataclass(frozen=True, slots=True)
-class Wrapper:
-    """The marks around one or more call objects.
+class CallShape:
+    """How one call is spelled: head, name, middle, arguments, tail.
 
     Args:
-        open: text (often one special token) that opens the block.
-        close: text that closes it.
-        many: whether several objects, one a line, stand in one block.
+        head, middle, tail: the texts around name and arguments. The default is JSON's object of both.
+        arguments: "json": one JSON object. "tags": `<parameter=KEY>`, a line feed, the value, a line feed,
+            `</parameter>`, each on lines of its own; texts stand there as they are, all else as JSON. "quoted": an
+            object with bare keys and no spaces, its texts as they are between two `quote`.
+        quote: that mark.
+        id_behind_name: what stands in front of a call's id, where that follows the name.
+        id_behind_arguments: where it may follow the arguments: what stands in front of it, closed by a quotation mark.
+    """
+
+    head: str = '{"name": "'
+    middle: str = '", "arguments": '
+    tail: str = "}"
+    arguments: Literal["json", "tags", "quoted"] = "json"
+    quote: str = ""
+    id_behind_name: str = ""
+    id_behind_arguments: str = ""
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the whole call is one JSON object."""
+        return self.head.startswith("{")
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """The marks around one or more calls.
+
+    Args:
+        open: text (often one special token) that opens the block; empty where the call itself does.
+        close: text that closes it; empty where the end of the call does.
+        many: whether several calls stand in one block.
+        shape: how a call is spelled.
+        lead, trail: what stands between the marks and the calls.
+        joint: what stands between two calls: in the block if it has room for `many`, else between two blocks. None: a
+            reply has one call at most.
         is_written: whether a grammar lets it be written; else it is only understood.
         whole_answer: the block counts only at the start of the answer and only for a tool that was offered:
             for marks that ordinary answers use too (a code fence).
@@ -33,6 +66,10 @@ class Wrapper:
     many: bool = False
     whole_answer: bool = False
     is_written: bool = True
+    shape: CallShape = CallShape()
+    lead: str = "\n"
+    trail: str = "\n"
+    joint: str | None = "\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +134,9 @@ class Dialect:
         from_results: a sentence for each language that asks for the answer once more where a reply behind results has
             to be text; `{question}` in it is what the user said last. Families that were trained on results need none.
         more_share: behind a call of a block of several, another one follows if it has this share of the probability.
+        marks: texts inside calls and thoughts that are tokens of their own where the vocabulary has them.
+        id_length: letters and digits of a call's id, where the template takes no other ids.
+        calls_in_content: whether the template leaves calls out, so that they are written into the content.
         labels: the sections of a text protocol; then there are no wrappers, and the prompt shows the tools.
         variants: what models write instead of these labels.
     """
@@ -112,6 +152,9 @@ class Dialect:
     again_share: float | None = None
     from_results: Mapping[Language, str] = field(default_factory=dict, hash=False)
     more_share: float | None = None
+    marks: tuple[str, ...] = ()
+    id_length: int | None = None
+    calls_in_content: bool = False
     labels: Labels | None = None
     variants: LabelVariants = LabelVariants()
 
@@ -121,18 +164,28 @@ class Dialect:
         return self.wrappers[0]
 
 
+def _named(opening: str, shape: CallShape, closing: str = "") -> Wrapper:
+    """Calls one behind the other, with nothing between them."""
+    return Wrapper(opening, closing, shape=shape, lead="", trail="", joint="")
+
+
 _TOOL_CALL = Wrapper("<tool_call>", "</tool_call>")
+_PARAMETERS = CallShape(middle='", "parameters": ')
+_TAGGED = Wrapper("<tool_call>", "</tool_call>", shape=CallShape("<function=", ">\n", "</function>", "tags"))
+_UNOPENED_TAGGED = (
+    Wrapper("<function=", "</tool_call>", shape=CallShape("", ">\n", "</function>", "tags"), lead="", is_written=False),
+)
+_QWEN_THINKS = ("<think>", "</think>")
+# The closing words are those of Qwen's own quickstart on thinking budgets, which the model has seen in training.
+_QWEN_CUT = (
+    "\n\nConsidering the limited time by the user, I have to give the solution based on the thinking directly now."
+    "\n</think>\n\n"
+)
 
 DIALECTS: dict[str, Dialect] = {
-    # Qwen/Qwen3-1.7B, chat template in tokenizer_config.json.
-    # The closing words are those of Qwen's own quickstart on thinking budgets, which the model has seen in training.
-    "qwen3": Dialect(
-        "qwen3",
-        ("<think>", "</think>"),
-        (_TOOL_CALL,),
-        think_cut="\n\nConsidering the limited time by the user, I have to give the solution based on the thinking "
-        "directly now.\n</think>\n\n",
-    ),
+    # Qwen/Qwen3-1.7B, chat template in tokenizer_config.json. Qwen3-2507's thinking models too, whose prompts open the
+    # block; its instruct models do not think, and write as Qwen2.5 does.
+    "qwen3": Dialect("qwen3", _QWEN_THINKS, (_TOOL_CALL,), think_cut=_QWEN_CUT),
     # Qwen/Qwen2.5-*-Instruct, chat template; the Hermes 2 Pro format.
     "qwen2.5": Dialect("qwen2.5", None, (_TOOL_CALL,)),
     # The template shows <tool_call>, the coder models answer with these two instead (measured, greedy, 0.5b and 1.5b).
@@ -156,6 +209,79 @@ DIALECTS: dict[str, Dialect] = {
         from_results={"en": "Answer from the results: {question}", "zh": "请根据结果回答：{question}"},
         # Seen with the 1.5b in the place of the four above: >{"name": …} and ={"name": …}.
         stray=">=",
+    ),
+    # NousResearch/Hermes-2-Pro and Hermes-3, templates for tool use; also Granite 4, Bielik 3, MiMo.
+    "hermes": Dialect("hermes", None, (_TOOL_CALL,)),
+    # Qwen/Qwen3-Coder-*, chat template; Qwen3.5 and Nemotron 3 write the same behind their thoughts. The models leave
+    # the opening mark out at times.
+    "qwen3-coder": Dialect("qwen3-coder", None, (_TAGGED, *_UNOPENED_TAGGED)),
+    "qwen3.5": Dialect("qwen3.5", _QWEN_THINKS, (_TAGGED, *_UNOPENED_TAGGED), think_cut=_QWEN_CUT),
+    # meta-llama/Llama-3.1, 3.2, 3.3, chat templates: the object alone, one a message. The mark in front is that of the
+    # built-in tools; 3.1 writes it before others too.
+    "llama3": Dialect(
+        "llama3",
+        None,
+        (
+            Wrapper("", "", shape=_PARAMETERS, lead="", trail="", joint=None),
+            Wrapper("<|python_tag|>", "", shape=_PARAMETERS, lead="", trail="", joint=None, is_written=False),
+        ),
+        text_never_starts_with="{",
+    ),
+    # mistralai: three spellings, named by the versions of Mistral's tokenizers. v3: Mistral 7B v0.3, Nemo.
+    "mistral-v3": Dialect(
+        "mistral-v3",
+        None,
+        (
+            Wrapper(
+                "[TOOL_CALLS]",
+                "",
+                many=True,
+                shape=CallShape(id_behind_arguments=', "id": "'),
+                lead="[",
+                trail="]",
+                joint=", ",
+            ),
+        ),
+        id_length=9,
+    ),
+    # Mistral Small 3.2.
+    "mistral-v11": Dialect(
+        "mistral-v11",
+        None,
+        (_named("[TOOL_CALLS]", CallShape("", "[ARGS]", "", id_behind_name="[CALL_ID]")),),
+        marks=("[CALL_ID]", "[ARGS]"),
+        id_length=9,
+    ),
+    # Devstral, Ministral 3 (whose reasoning models think).
+    "mistral-v13": Dialect(
+        "mistral-v13",
+        None,
+        (_named("[TOOL_CALLS]", CallShape("", "[ARGS]", "")),),
+        marks=("[ARGS]",),
+        id_length=9,
+    ),
+    "ministral-reasoning": Dialect(
+        "ministral-reasoning",
+        ("[THINK]", "[/THINK]"),
+        (_named("[TOOL_CALLS]", CallShape("", "[ARGS]", "")),),
+        think_cut="[/THINK]",
+        marks=("[THINK]", "[/THINK]", "[ARGS]"),
+        id_length=9,
+    ),
+    # google/gemma-4-*, chat template.
+    "gemma4": Dialect(
+        "gemma4",
+        ("<|channel>thought", "<channel|>"),
+        (_named("<|tool_call>", CallShape("call:", "", "", "quoted", '<|"|>'), "<tool_call|>"),),
+        think_cut="\n<channel|>",
+        marks=("<|channel>", "<channel|>", '<|"|>'),
+    ),
+    # google/functiongemma-270m-it, model card.
+    "functiongemma": Dialect(
+        "functiongemma",
+        None,
+        (_named("<start_function_call>", CallShape("call:", "", "", "quoted", "<escape>"), "<end_function_call>"),),
+        marks=("<escape>",),
     ),
     # ReAct (Yao et al. 2022, arXiv:2210.03629) in the spelling that its prompts made common. For GGUFs whose template
     # has no place for tools.
@@ -194,21 +320,3 @@ def get_dialect(name: str | Dialect) -> Dialect:
     if not isinstance(name, str) or name not in DIALECTS:
         raise RequestError(f"unknown dialect {shown(name)}; known: {', '.join(DIALECTS)}")
     return DIALECTS[name]
-
-
-def detect_dialect(template: str, model_name: str = "") -> Dialect:
-    """Choose the dialect of a chat template: the text protocol where it has no place for tools, or where its way of
-    writing calls is not known.
-
-    Args:
-        template: Jinja source of the chat template.
-        model_name: `general.name` or file name; the coder models share Qwen2.5's template but not its habits.
-    """
-    from .template_faults import shows_call
-
-    # Several families take the same marks for something else inside: Qwen3-Coder and Qwen3.5 XML, GLM keys and values.
-    if not shows_call(template, _TOOL_CALL.open, _TOOL_CALL.close):
-        return DIALECTS["react"]
-    if "<think>" in template or "</think>" in template:
-        return DIALECTS["qwen3"]
-    return DIALECTS["qwen2.5-coder" if "coder" in model_name.lower() else "qwen2.5"]

@@ -7,6 +7,7 @@ Reads the dialect's settings and writes llguidance's Lark; knows no tokens. Key 
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -14,11 +15,13 @@ from typing import Any
 
 from laploop.engine.grammar import Grammar, json_rule
 
-from .dialect import Dialect, Labels, get_dialect
+from .argument_rules import ENDS_OF_FORMATS, ArgumentRules
+from .dialect import CallShape, Dialect, Labels, Wrapper, get_dialect
 from .requests.request import Request, ToolChoice
 from .schemas.schema import arguments_schema, check_schema, closed, enforced
 
 _MOST_NAMED = 5  # keywords in a warning
+_CALL_ID = "/[a-zA-Z0-9]{9}/"
 # Most calls in a reply of the text protocol: a small model may repeat the same one until it is stopped.
 MOST_CALLS = 8
 # And in the marks of the other families, where calls are for a machine and cost less; some write on without an end too.
@@ -73,7 +76,7 @@ def reply_grammar(request: Request, dialect: Dialect, thinking: str) -> Grammar:
         before = writer.text_before_calls() if answer == "TEXT" else ""
         body = calls if request.must_call else f"({answer}? | {before} {calls})"
     if dialect.think and thinking != "none":
-        opened, closed = (writer.mark(m) for m in dialect.think)
+        opened, closed = writer.think_marks()
         block = f"think: THOUGHT? {closed} NEWLINES?\nTHOUGHT: /(.|\\n)+/\nNEWLINES: /\\n+/\n"
         writer.rules.append(block)
         body = f"think {body}" if thinking == "open" else f"({opened} think)? {body}"
@@ -140,6 +143,10 @@ class _Writer:
             self.marks.append(text)
         return f"mark_{self.marks.index(text)}"
 
+    def think_marks(self) -> list[str]:
+        """What opens a thinking block, and what closes it."""
+        return [self.texts(tag) if self.dialect.marks else self.mark(tag) for tag in self.dialect.think or ()]
+
     def rule(self, name: str, body: str) -> str:
         self.rules.append(f"{name}: {body}\n")
         return name
@@ -170,32 +177,85 @@ class _Writer:
 
     def calls(self, functions: Sequence[Mapping[str, Any]], parallel: bool) -> str:
         """One or more calls in one of the family's wrappers."""
-        for i, function in enumerate(functions):
-            head = json.dumps(
-                '{"name": ' + json.dumps(function["name"], ensure_ascii=False) + ', "arguments": ',
-                ensure_ascii=False,
+        written = [w for w in self.dialect.wrappers if w.is_written]
+        for n, shape in enumerate(dict.fromkeys(w.shape for w in written)):
+            name = f"call{n or ''}"
+            for i, function in enumerate(functions):
+                self.call(name, i, shape, function)
+            self.rule(name, " | ".join(f"{name}_{i}" for i in range(len(functions))))
+        return self.rule(
+            "calls", " | ".join(self.block(i, wrapper, written, parallel) for i, wrapper in enumerate(written))
+        )
+
+    def call(self, rule: str, i: int, shape: CallShape, function: Mapping[str, Any]) -> None:
+        """The rule of one tool's call, and that of its arguments."""
+        name = json.dumps(function["name"], ensure_ascii=False)[1:-1] if shape.is_json else function["name"]
+        args = f"args{rule[4:]}_{i}"
+        told = f"{self.texts(shape.id_behind_name)} {_CALL_ID} " if shape.id_behind_name else ""
+        head = (
+            f"{self.texts(shape.head + name)} {told}{self.texts(shape.middle)}"
+            if told
+            else self.texts(shape.head + name + shape.middle)
+        )
+        tail = self.texts(shape.tail)
+        if shape.id_behind_arguments:
+            tail = f"({self.texts(shape.id_behind_arguments)} {_CALL_ID} {self.texts(chr(34))})? {tail}"
+        self.rule(f"{rule}_{i}", " ".join(part for part in (head, args, tail) if part))
+        if shape.arguments == "json":
+            self.rule(args, _arguments_rule(function))
+        else:
+            where, schema = _arguments_schema(function)
+            rules = ArgumentRules(
+                shape, schema, where, self.rule, self.mark, lambda s: _enforceable(json.dumps(s), where), args
             )
-            self.rules.append(f'call_{i}: {head} args_{i} "}}"\nargs_{i}: {_arguments_rule(function)}\n')
-        self.rule("call", " | ".join(f"call_{i}" for i in range(len(functions))))
-        blocks = []
-        for i, wrapper in enumerate(w for w in self.dialect.wrappers if w.is_written):
-            repeats = f"{{0,{MOST_MARKED_CALLS - 1}}}"
-            more = f' ("\\n" call){repeats}' if parallel and wrapper.many else ""
-            block = f'{self.mark(wrapper.open)} "\\n" call{more} "\\n" {self.mark(wrapper.close)}'
-            again = f' ("\\n" {block}){repeats}' if parallel and not wrapper.many and not wrapper.whole_answer else ""
-            blocks.append(self.rule(f"block_{i}", block + again))
-        return self.rule("calls", " | ".join(blocks))
+            self.rule(args, rules.arguments())
+
+    def texts(self, text: str) -> str:
+        """A text, and the marks in it."""
+        marks = self.dialect.marks
+        if not text:
+            return ""
+        if not marks:
+            return json.dumps(text, ensure_ascii=False)
+        pieces = re.split("(" + "|".join(map(re.escape, marks)) + ")", text)
+        return " ".join(self.mark(p) if p in marks else json.dumps(p, ensure_ascii=False) for p in pieces if p)
+
+    def block(self, i: int, wrapper: Wrapper, written: Sequence[Wrapper], parallel: bool) -> str:
+        """The calls in one wrapper."""
+        shapes = list(dict.fromkeys(w.shape for w in written))
+        call = f"call{shapes.index(wrapper.shape) or ''}"
+        repeats = f"{{0,{MOST_MARKED_CALLS - 1}}}"
+        joint = None if wrapper.joint is None else json.dumps(wrapper.joint) + " " if wrapper.joint else ""
+        more = f" ({joint}{call}){repeats}" if parallel and wrapper.many and joint is not None else ""
+        parts = [
+            self.mark(wrapper.open) if wrapper.open else "",
+            json.dumps(wrapper.lead) if wrapper.lead else "",
+            call + more,
+            json.dumps(wrapper.trail) if wrapper.trail else "",
+            self.mark(wrapper.close) if wrapper.close else "",
+        ]
+        block = " ".join(part for part in parts if part)
+        is_repeated = parallel and not wrapper.many and not wrapper.whole_answer and joint is not None
+        return self.rule(f"block_{i}", block + (f" ({joint}{block}){repeats}" if is_repeated else ""))
 
     def grammar(self, start: str) -> Grammar:
-        return Grammar(f"start: {start}\n" + "".join(self.rules), tuple(self.marks))
+        notations = {w.shape.arguments for w in self.dialect.wrappers}
+        end = "\n</parameter>\n" if "tags" in notations else ""
+        closers = tuple(text + end for text in ("", *ENDS_OF_FORMATS) if text + end) if notations - {"json"} else ()
+        return Grammar(f"start: {start}\n" + "".join(self.rules), tuple(self.marks), closers)
 
 
 def _arguments_rule(function: Mapping[str, Any]) -> str:
+    where, schema = _arguments_schema(function)
+    return _enforceable(json.dumps(schema), where)
+
+
+def _arguments_schema(function: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Whose arguments they are, for messages, and their schema."""
     parameters = function.get("parameters") or {}
     where = f"tool {function['name']!r}"
     check_schema(parameters, where)
-    schema = arguments_schema(parameters, strict=bool(function.get("strict")))
-    return _enforceable(json.dumps(schema), where)
+    return where, arguments_schema(parameters, strict=bool(function.get("strict")))
 
 
 @lru_cache(maxsize=512)

@@ -20,6 +20,8 @@ from typing import Any
 import jinja2
 from laploop.engine.values import shown
 
+from .call_writing import WrittenCall, calls_text
+from .dialect import Wrapper
 from .errors import RequestError, TemplateError
 from .template_allowance import LimitError, allowance
 from .template_sandbox import SandboxedTemplates
@@ -161,6 +163,7 @@ def render_prompt(
     *,
     marks: re.Pattern[str] = COMMON_MARKS,
     variables: Mapping[str, Any] | None = None,
+    calls_in_content: Wrapper | None = None,
 ) -> Prompt:
     """Render messages with a chat template.
 
@@ -172,6 +175,7 @@ def render_prompt(
         add_generation_prompt: end with the opening of the assistant's turn.
         marks: matches the text of every special token; `Vocabulary.special_pattern` of the model at hand.
         variables: more for the template, such as bos_token.
+        calls_in_content: how calls are written into the content, for a template that leaves them out.
 
     Raises:
         TemplateError: the template cannot be compiled or refuses the messages.
@@ -185,12 +189,17 @@ def render_prompt(
         "add_generation_prompt": add_generation_prompt,
         **(variables or {}),
     }
+    if "xml_tools" in template:  # SmolLM3's name for them
+        context["xml_tools"] = context["tools"]
+    if calls_in_content:
+        for message in context["messages"]:
+            _write_calls(message, calls_in_content)
     if enable_thinking is not None:
         context["enable_thinking"] = enable_thinking
     compiled = _compile(template)
     try:
         with allowance():
-            text = compiled.render(context)
+            text = _written(compiled, context)
     except LimitError as error:
         raise TemplateError(f"the chat template was stopped: {error}; {_WAY_OUT}") from error
     except jinja2.TemplateError as error:
@@ -199,6 +208,16 @@ def render_prompt(
         raise TemplateError(f"the chat template failed: {_said(error)}; {_WAY_OUT}") from error
     # Half a surrogate pair, as an escape in arguments or in the template may spell it, is no text.
     return Prompt(tuple(_HALF_PAIR.sub("\ufffd", text).split(_CUT)))
+
+
+def _written(compiled: jinja2.Template, context: dict[str, Any]) -> str:
+    try:
+        return compiled.render(context)
+    except TypeError:
+        if context["tools"] is not None:
+            raise
+        # Templates of tool use alone go through the list without asking whether there is one (Hermes 2 Pro).
+        return compiled.render({**context, "tools": []})
 
 
 def _check_given(template: Any, messages: Any, tools: Any, marks: Any, variables: Any) -> None:
@@ -257,6 +276,14 @@ def _template_message(message: Mapping[str, Any], guard: _Guard, template_thinks
         if isinstance(message.get(key), str):
             rendered[key] = guard.text(message[key])
     return rendered
+
+
+def _write_calls(message: dict[str, Any], wrapper: Wrapper) -> None:
+    """Move a message's calls, whose texts are guarded already, into its content."""
+    if calls := message.pop("tool_calls", None):
+        written = [WrittenCall(c["function"]["name"], c["function"]["arguments"], str(c.get("id", ""))) for c in calls]
+        content = message["content"]
+        message["content"] = f"{content}\n{calls_text(wrapper, written)}" if content else calls_text(wrapper, written)
 
 
 def content_text(content: Any) -> str:

@@ -6,9 +6,10 @@ Looks at the text that comes out, not at the Jinja. Does not know families.
 from __future__ import annotations
 
 import json
-import re
+from collections.abc import Sequence
 from typing import Any
 
+from .call_writing import WrittenCall
 from .errors import TemplateError
 from .template import render_prompt
 
@@ -23,19 +24,8 @@ _TOOLS: list[dict[str, Any]] = [
     }
 ]
 _QUESTION = {"role": "user", "content": "question-text"}
-_CALL = {
-    "role": "assistant",
-    "content": None,
-    "tool_calls": [
-        {
-            "id": "abcdef123",
-            "type": "function",
-            "function": {"name": "call_tool", "arguments": '{"wanted": "value-text"}'},
-        }
-    ],
-}
+_CALL = WrittenCall("call_tool", {"wanted": "value-text"}, "abcdef123")
 _VARIABLES = {"bos_token": "", "eos_token": ""}
-_RESULT = {"role": "tool", "tool_call_id": "abcdef123", "name": "call_tool", "content": "result-text"}
 
 
 def template_faults(template: str) -> list[str]:
@@ -54,7 +44,7 @@ def template_faults(template: str) -> list[str]:
     if "tools" not in template:
         return faults
     try:
-        text = _render(template, [_QUESTION, _CALL, _RESULT], _TOOLS)
+        text = probe_text(template, [_CALL])
     except TemplateError as error:
         return [*faults, f"refuses a conversation with calls: {error}"]
     for name, lost in (
@@ -70,28 +60,22 @@ def template_faults(template: str) -> list[str]:
     return faults
 
 
-def shows_call(template: str, opening: str, closing: str) -> bool:
-    """Whether the template writes a call as one JSON object of `name` and `arguments` between these marks."""
-    if "tools" not in template or opening not in template:
-        return False
-    try:
-        text = _render(template, [_QUESTION, _CALL, _RESULT], _TOOLS)
-    except TemplateError:
-        return False
-    return any(
-        _is_the_call(inside) for inside in re.findall(f"{re.escape(opening)}(.*?){re.escape(closing)}", text, re.S)
-    )
+def probe_text(template: str, calls: Sequence[WrittenCall]) -> str:
+    """What the template writes for a question, these calls and their results.
 
-
-def _is_the_call(text: str) -> bool:
-    try:
-        call = json.loads(text)
-    except ValueError:
-        return False
-    return isinstance(call, dict) and (call.get("name"), call.get("arguments")) == (
-        "call_tool",
-        {"wanted": "value-text"},
-    )
+    Raises:
+        TemplateError: it refuses them.
+    """
+    called = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [
+            {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": json.dumps(c.arguments)}}
+            for c in calls
+        ],
+    }
+    results = [{"role": "tool", "tool_call_id": c.id, "name": c.name, "content": "result-text"} for c in calls]
+    return _render(template, [_QUESTION, called, *results], _TOOLS)
 
 
 def _render(template: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None = None) -> str:

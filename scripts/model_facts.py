@@ -81,7 +81,7 @@ def facts(path: Path, contexts: Sequence[int] = CONTEXTS, kv_types: Sequence[str
 
 
 def _template(metadata: Mapping[str, Any], name: str) -> dict[str, Any]:
-    from laploop.models.dialect import detect_dialect
+    from laploop.models.detection import detect_dialect
     from laploop.models.template_faults import template_faults
 
     template = metadata.get("tokenizer.chat_template")

@@ -53,7 +53,7 @@ class BareCall:
         self._native = next((w for w in wrappers if w.whole_answer), None)
         self._open_block = open_block
         self._fenced = False
-        self._closes = ("```", *(w.close for w in wrappers if not w.whole_answer))
+        self._closes = ("```", *(w.close for w in wrappers if w.close and not w.whole_answer))
         self._before: list[str] = []  # white space, stray marks, and the line that opens a fence
         self._taken: list[str] = []  # all behind that
         self._value: list[str] = []

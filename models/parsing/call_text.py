@@ -22,10 +22,11 @@ _BESIDE = frozenset({"id", "type", LIST_KEY, *NAME_KEYS, *ARGUMENT_KEYS})
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A whole call: the tool's name and its arguments as the text of a JSON object."""
+    """A whole call: the tool's name, its arguments as the text of a JSON object, and the id that the model gave it."""
 
     name: str
     arguments: str
+    id: str = ""
 
 
 def calls_in(text: str) -> list[Call]:
@@ -88,7 +89,8 @@ def _call_of(found: list[Member]) -> Call:
         raise ValueError('the call has no "name"')
     if not name.isprintable():
         raise ValueError(f'the "name" {name!r} is no name of a tool')
-    return Call(name, _arguments_of(by_key))
+    given_id = by_key["id"].value if "id" in by_key else ""
+    return Call(name, _arguments_of(by_key), given_id if isinstance(given_id, str) else "")
 
 
 def _arguments_of(by_key: dict[str, Member]) -> str:

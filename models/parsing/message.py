@@ -33,9 +33,9 @@ class ParsedOutput:
     invalid_tool_calls: list[dict[str, Any]] = field(default_factory=list)
 
 
-def new_call_id() -> str:
-    """An id as OpenAI's calls have it."""
-    return "call_" + uuid.uuid4().hex[:24]
+def new_call_id(length: int | None = None) -> str:
+    """An id as OpenAI's calls have it; with a length, one of so many letters and digits."""
+    return uuid.uuid4().hex[:length] if length else "call_" + uuid.uuid4().hex[:24]
 
 
 class Draft:
@@ -124,7 +124,9 @@ class Draft:
     def add_call(self, call: Call) -> None:
         """A whole call, announced at once: its head first, then its arguments."""
         self.end_text()
-        index, call_id = len(self._calls), self._new_call_id()
+        index, call_id = len(self._calls), call.id
+        if not call_id or any(call_id == earlier["id"] for earlier in self._calls):
+            call_id = self._new_call_id()
         function = {"name": call.name, "arguments": call.arguments}
         self._calls.append({"id": call_id, "type": "function", "function": function})
         head = {"index": index, "id": call_id, "type": "function", "function": {"name": call.name, "arguments": ""}}

@@ -9,6 +9,7 @@ which stages there are is said by the `Dialect`. It does not know how a call is 
 from __future__ import annotations
 
 import codecs
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -19,7 +20,8 @@ from ..dialect import Dialect, get_dialect
 from ..errors import RequestError
 from .bare_call import BareCall
 from .blocks import Blocks
-from .message import Delta, Draft, ParsedOutput, new_call_id
+from .message import Delta, Draft, ParsedOutput
+from .message import new_call_id as make_call_id
 from .sections import Sections
 from .source import Source
 from .thoughts import Thoughts
@@ -90,7 +92,7 @@ class OutputParser:
         prompt_opens_think: bool = False,
         dialect: str | Dialect = "qwen3",
         stop: Sequence[str] = (),
-        new_call_id: Callable[[], str] = new_call_id,
+        new_call_id: Callable[[], str] | None = None,
     ) -> None:
         self.dialect = get_dialect(dialect)
         _check_given(tools, stop)
@@ -98,14 +100,15 @@ class OutputParser:
             raise RequestError(f"dialect {self.dialect.name} has no thinking block that a prompt could open")
         self.may_think = enable_thinking and bool(self.dialect.think or self.dialect.labels)
         self._decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
-        self._source, self._draft = Source(), Draft(stop, new_call_id)
+        made_id = new_call_id or functools.partial(make_call_id, self.dialect.id_length)
+        self._source, self._draft = Source(), Draft(stop, made_id)
         self._finish_reason = ""
         self._stages = self._make_stages(tools or (), prompt_opens_think)
 
     def _make_stages(self, tools: Sequence[Mapping[str, Any]], opened: bool) -> list[_Stage]:
         """The stages, the last first."""
         source, draft, family = self._source, self._draft, self.dialect
-        blocks = Blocks(source, draft, family.wrappers)
+        blocks = Blocks(source, draft, family.wrappers, tools, family.id_length)
         stages: list[_Stage] = [blocks]
         if family.labels:  # no family has both
             stages = [Sections(source, draft, family.labels, family.variants, tools)]

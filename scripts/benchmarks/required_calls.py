@@ -220,9 +220,11 @@ def main() -> int:
     parser.add_argument("--temperature", type=float, default=1.5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-t", "--threads", type=int)
+    parser.add_argument("--dialect", help="speak another family's syntax than the template's")
     given = parser.parse_args()
     started = time.perf_counter()
-    with ChatModel.load(given.model, config=EngineConfig(n_ctx=2048, n_threads=given.threads)) as model:
+    config = EngineConfig(n_ctx=2048, n_threads=given.threads)
+    with ChatModel.load(given.model, config=config, dialect=given.dialect) as model:
         outcomes = list(run(model, SCHEMAS, plan(SCHEMAS, given.calls, given.seed), given.temperature))
     seconds = time.perf_counter() - started
     print(f"{'schema':14}{'requests':>9}{'calls':>7}{'cut':>5}{'faults':>8}{'least':>7}{'tokens':>8}")
@@ -238,7 +240,8 @@ def main() -> int:
             print(f"{'+'.join(outcome.schemas)}: {outcome.fault}: {outcome.options} {outcome.raw!r}", file=sys.stderr)
     faults = Counter(o.fault.split(":")[0] for o in outcomes if o.fault)
     result = {
-        "benchmark": "required_calls", "model": given.model, "requests": len(outcomes), "schemas": len(SCHEMAS),
+        "benchmark": "required_calls", "model": given.model, "dialect": given.dialect,
+        "requests": len(outcomes), "schemas": len(SCHEMAS),
         "calls": sum(o.n_calls for o in outcomes), "faults": sum(faults.values()), "by_fault": dict(faults),
         "cut_on_purpose": sum(o.finish_reason == "length" for o in outcomes), "seconds": round(seconds, 1),
     }  # fmt: skip

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from laploop.models import DIALECTS, parse_output, tool_grammar
-from laploop.models.dialect import Dialect, detect_dialect, get_dialect
+from laploop.models.call_writing import WrittenCall, calls_text
+from laploop.models.detection import detect_dialect
+from laploop.models.dialect import Dialect, get_dialect
 from laploop.models.errors import RequestError
 from laploop.models.template import builtin_template
 
@@ -41,7 +43,7 @@ _JSON = '{"name": {{ c.function.name | tojson }}, "arguments": {{ c.function.arg
 @pytest.mark.parametrize(
     ("inside", "dialect"),
     [
-        (_XML + "{% endfor %}</function>", "react"),
+        (_XML + "{% endfor %}</function>", "qwen3.5"),
         (_KEYS + "{% endfor %}", "react"),
         (_JSON + "}", "qwen3"),
         (_JSON, "react"),
@@ -62,9 +64,8 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=lambda d: d.name)
 def test_what_the_grammar_lets_pass_the_parser_takes_for_a_call(dialect: Dialect) -> None:
     """Every wrapper of a family, written out, is a reply that its parser reads; its grammar admits some."""
-    call = '{"name": "f", "arguments": {"a": "x"}}'
     for wrapper in dialect.wrappers:
-        text = f"{wrapper.open}\n{call}\n{wrapper.close}"
+        text = calls_text(wrapper, [WrittenCall("f", {"a": "x"}, "abcdef123")])
         assert tool_grammar(TOOLS, "required", dialect=dialect).accepts(text) == wrapper.is_written
         parsed = parse_output(text, tools=TOOLS, dialect=dialect, enable_thinking=False)
         assert [c["function"]["arguments"] for c in parsed.message["tool_calls"]] == ['{"a": "x"}']

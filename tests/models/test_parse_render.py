@@ -123,7 +123,8 @@ def call(*given_: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("name", DIALECTS)
+# Other families: test_families.py.
+@pytest.mark.parametrize("name", [*TEMPLATES, "react"])
 @settings(max_examples=250, deadline=None)
 @given(messages(), st.integers(1, 12))
 @example({"role": "assistant", "content": None, "tool_calls": call('{"a": "</tool_call>\\nAction: f"}', "{}")}, 3)

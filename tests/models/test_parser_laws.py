@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from laploop.models import DIALECTS
 from laploop.models.parsing.parser import OutputParser, ParsedOutput
@@ -33,6 +33,9 @@ MARKS = [
     '{"tool": "get_weather", "args": {"city": "北京"}}', '{"function": {"name": "get_time", "arguments": "{}"}}',
     ">", '={"name": "get_time"}',
     '{"name": "get_weather", "arguments": {"city": "', '[{"name": "get_time"}]', '{"city": "x\ny"}', "{'city': 'x'}",
+    "<function=get_weather>", "<function=", "<parameter=city>\n", "\n</parameter>\n", "</parameter>", "</function>",
+    "[TOOL_CALLS]", "get_weather[ARGS]", "[CALL_ID]abcdef123[ARGS]", "<|tool_call>", "<tool_call|>",
+    "call:get_weather{", 'city:<|"|>', '<|"|>', "<|python_tag|>", "<|channel>thought\n", "<channel|>", "[THINK]",
     '{"city": "x",}', "Hello", "你好", "京", "😀", "。", "\u3000", "\x00", "STOP",
 ]  # fmt: skip
 LABELS = [
@@ -184,6 +187,8 @@ WORDS = st.lists(st.sampled_from(["alpha", "beta", "京", "\n", " ", "<", "`", '
 @given(WORDS, WORDS, st.sampled_from(["qwen3", "react"]), st.integers(1, 7), st.booleans())
 def test_reasoning_never_reappears_in_content(thought: str, answer: str, name: str, size: int, call: bool) -> None:
     family = DIALECTS[name]
+    # Such a line is a call in the text protocol, also behind the label of an answer.
+    assume(name != "react" or not any(line.lstrip().startswith("Action:") for line in answer.split("\n")))
     secret = "Zq" + thought.replace("\n", " ") + "qZ"
     if family.think:
         raw = f"{family.think[0]}\n{secret}\n{family.think[1]}\n\n{answer}"

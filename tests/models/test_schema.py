@@ -303,7 +303,7 @@ def test_a_text_that_the_grammar_lets_through_has_the_format(name: str, seed: in
 def random_text(grammar: Grammar, seed: int) -> str:
     """A text of the grammar, chosen byte by byte, that closes when it has grown."""
     rng = random.Random(seed)
-    matcher, written = compile_matcher(_byte_tokenizer(()), grammar.source(set())), bytearray()
+    matcher, written = compile_matcher(_byte_tokenizer(()), grammar.source({})), bytearray()
     while not matcher.is_accepting():
         bits = np.unpackbits(np.frombuffer(matcher.compute_bitmask(), np.uint8), bitorder="little")
         allowed = [byte for byte in np.flatnonzero(bits).tolist() if byte < 256]

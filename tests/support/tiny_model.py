@@ -92,15 +92,16 @@ def make_tiny_model(
     n_ctx: int = N_CTX,
     odd_tokens: Sequence[str] = (),
     sentencepiece: bool = False,
+    more_marks: Sequence[str] = (),
 ) -> Path:
     """Write the model to `path`; `template` is its chat template, None for a file without one.
 
     `odd_tokens` are text tokens that are not written in GPT-2's letters for bytes. `sentencepiece` gives it another
-    tokenizer, that of Llama 2.
+    tokenizer, that of Llama 2. `more_marks` are control tokens beside Qwen's.
     """
     merges = train_merges(n_merges)
-    tokens = _byte_chars() + [a + b for a, b in merges] + list(SPECIAL) + list(odd_tokens)
-    types = [1] * (256 + len(merges)) + list(SPECIAL.values()) + [1] * len(odd_tokens)
+    tokens = [*_byte_chars(), *(a + b for a, b in merges), *SPECIAL, *odd_tokens, *more_marks]
+    types = [1] * (256 + len(merges)) + [*SPECIAL.values(), *[1] * len(odd_tokens), *[3] * len(more_marks)]
     writer = gguf.GGUFWriter(path, "qwen3")
     writer.add_name("tiny random qwen3")
     writer.add_block_count(n_layers)
