@@ -17,6 +17,8 @@ from laploop.engine.grammar import Grammar, json_rule
 
 from .argument_rules import ENDS_OF_FORMATS, ArgumentRules
 from .dialect import CallShape, Dialect, Labels, Wrapper, get_dialect
+from .errors import RequestError
+from .parsing.call_scanners import can_name
 from .requests.request import Request, ToolChoice
 from .schemas.schema import arguments_schema, check_schema, closed, enforced
 
@@ -190,6 +192,10 @@ class _Writer:
     def call(self, rule: str, i: int, shape: CallShape, function: Mapping[str, Any]) -> None:
         """The rule of one tool's call, and that of its arguments."""
         name = json.dumps(function["name"], ensure_ascii=False)[1:-1] if shape.is_json else function["name"]
+        if not shape.is_json and not can_name(shape, name):
+            raise RequestError(
+                f"the tool name {name!r} has no place in this model's way of calling; use letters, digits, _ and -"
+            )
         args = f"args{rule[4:]}_{i}"
         told = f"{self.texts(shape.id_behind_name)} {_CALL_ID} " if shape.id_behind_name else ""
         head = (

@@ -25,7 +25,7 @@ _FIRST_KEY_BEGUN = re.compile(r'[\[{\s]*(?:"[^"\\]*(?:"\s*)?)?\Z')
 _FIRST_NAME = re.compile(r'[\[{\s]*"[^"\\]*"\s*:\s*"([^"\\]*)"')
 _FIRST_NAME_BEGUN = re.compile(r'[\[{\s]*"[^"\\]*"\s*:\s*(?:"[^"\\]*)?\Z')
 _KEYS = frozenset({LIST_KEY, "id", "type", *NAME_KEYS, *ARGUMENT_KEYS})
-_MOST_HEAD = 200  # characters up to the end of the first name; what needs more is no call
+_MOST_HEAD = 400  # characters up to the end of the first name; what needs more is no call
 
 
 class BareCall:

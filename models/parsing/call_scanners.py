@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
+from ..call_writing import WrittenCall, call_text
 from ..dialect import CallShape
 from .json_text import JsonScanner
 
-_MOST_HEAD = 300  # characters of a head; what needs more is no call
+_MOST_HEAD = 400  # characters of a head; what needs more is no call
 _MOST_DEPTH = 100
 _TAG_ENDS = re.compile(r"</parameter>|</function>")
 _LONGEST_TAG = len("</parameter>")
@@ -123,6 +124,13 @@ class Head:
         if self._n_known == len(self._texts[self._at]):
             self.done = self._at == len(self._texts) - 1
             self._in_value = not self.done
+
+
+def can_name(shape: CallShape, name: str) -> bool:
+    """Whether a call of this tool is read back as one of it."""
+    head = Head(shape)
+    head.feed(call_text(shape, WrittenCall(name, {}, "a")))
+    return head.done and head.name == name
 
 
 def _scanner(shape: CallShape) -> Scanner:

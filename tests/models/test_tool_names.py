@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import re
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from laploop.models import DIALECTS, parse_output, tool_grammar
+from laploop.models.call_writing import WrittenCall, calls_text
 from laploop.models.errors import RequestError
 
 ODD = ["none", "Final Answer", "Finish", "Observation:", "Thought: x", "Action Input:", "<tool_call>", "</tool_call>"]
@@ -38,9 +39,7 @@ def written(dialect: str, name: str) -> str:
     family = DIALECTS[dialect]
     if family.labels:
         return f"{family.labels.action} {name}\n{family.labels.action_input} {{}}"
-    call = f'{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {{}}}}'
-    wrapper = family.wrappers[0]
-    return f"{wrapper.open}\n{call}\n{wrapper.close}"
+    return calls_text(family.native, [WrittenCall(name, {}, "abcdef123")])
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -56,8 +55,11 @@ def test_a_call_is_read_back_or_the_name_is_refused(dialect: str, name: str) -> 
     tools = [{"type": "function", "function": {"name": name}}, {"type": "function", "function": {"name": "other"}}]
     try:
         grammar = tool_grammar(tools, {"type": "function", "function": {"name": name}}, dialect=dialect)
-    except RequestError:
-        assert not name.strip() or not name.isprintable() or name == "other"
+    except RequestError as error:
+        # Where the name is no JSON text, it cannot hold what may follow it.
+        unspeakable = not DIALECTS[dialect].labels and not DIALECTS[dialect].native.shape.is_json
+        told = "letters, digits" in str(error) and unspeakable and not re.fullmatch(r"[\w-]{1,256}", name)
+        assert told or not name.strip() or not name.isprintable() or name == "other"
         return
     if DIALECTS[dialect].labels and name != name.strip():
         return  # refused where the prompt is made
